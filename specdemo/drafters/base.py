@@ -1,0 +1,157 @@
+"""How a method proposes: the types between a drafter and the engine.
+
+The two-method protocol is that of ``transformers.generation.CandidateGenerator`` (propose, then hear the verdict),
+with a tree of candidates in place of a chain and the target's hidden states handed over instead of fetched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import Refusal
+from ..events import Denoise
+
+if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
+    import torch
+
+
+@dataclass
+class Draft:
+    """Candidates of one round: a tree over the anchor. A chain is a tree without branches.
+
+    Attributes:
+        tokens: ``[n]`` token ids, every parent before its children.
+        parent: ``[n]`` index of each node's parent, -1 = the anchor. Two children of one parent never share a token.
+        probs: ``[n]`` the drafter's probability of each node where it has one (for the page, never for acceptance).
+        q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the *ratio* rule.
+        origin: ``[n]`` a word for where each node came from.
+        frames: denoising steps that led here (``round`` is filled in by the engine); empty unless ``context.record``.
+        notes: see ``events.DraftMade.notes``.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    probs: list[float | None] = field(default_factory=list)
+    q: torch.Tensor | None = None
+    origin: list[str] = field(default_factory=list)
+    frames: list[Denoise] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def chain(cls, tokens: list[int], probs: list[float] | None = None, origin: str = "draft", **more: Any) -> Draft:
+        """A draft without branches."""
+        n = len(tokens)
+        return cls(list(tokens), list(range(-1, n - 1)), list(probs) if probs is not None else [None] * n, origin=[origin] * n, **more)
+
+    def depths(self) -> list[int]:
+        """``[n]`` distance of each node from the anchor, 1 for its children."""
+        out: list[int] = []
+        for parent in self.parent:
+            out.append(1 if parent < 0 else out[parent] + 1)
+        return out
+
+
+@dataclass
+class Context:
+    """What a drafter may look at in one round.
+
+    Attributes:
+        ids: prompt and output so far; ``ids[-1]`` is the anchor, which the target has chosen but not yet read.
+        take_features: call to receive the target's hidden states ``[n, len(layer_ids) * hidden]`` of all tokens committed since the
+            last call, in order, anchor excluded (layer i's *output*, as HF ``hidden_states[i + 1]``), with the absolute position of the first.
+        budget: the most nodes the engine will verify this round.
+        record: whether somebody looks; if not, frames and notes cost nothing because they are not made.
+        rule: ``match``, ``ratio`` or ``point-mass``.
+        temperature: the target's temperature (0 = greedy).
+        generator: randomness of the drafter, independent of the target's own noise.
+        row_ms: expected milliseconds of a target pass of that many rows, measured at load.
+        prompt_length: how many of ``ids`` are the prompt.
+    """
+
+    ids: list[int]
+    take_features: Callable[[], tuple[torch.Tensor, int]]
+    budget: int
+    record: bool = False
+    rule: str = "match"
+    temperature: float = 0.0
+    generator: torch.Generator | None = None
+    row_ms: Callable[[int], float] = lambda rows: 1.0
+    prompt_length: int = 0
+
+
+@dataclass
+class Verdict:
+    """What the target said.
+
+    Attributes:
+        path: indices of the accepted nodes, from the anchor down.
+        token: the target's own next token (correction, bonus or plain), the next anchor.
+        picks: ``[n + 1]`` the target's choice after the anchor and after each node, None where it was not asked.
+        draft_seconds, verify_seconds: what the round cost.
+    """
+
+    path: list[int]
+    token: int
+    picks: list[int | None]
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+
+class Drafter(Protocol):
+    """One method. ``layer_ids`` are the target layers whose outputs it wants; ``weights`` says in words what it runs on."""
+
+    layer_ids: tuple[int, ...]
+    weights: str
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        """A new run begins; forget the last. ``capacity`` is the most positions it can reach."""
+
+    def propose(self, context: Context) -> Draft:
+        """At most ``context.budget`` candidates; an empty draft makes this a plain round."""
+
+    def observe(self, verdict: Verdict) -> None:
+        """What became of the last proposal."""
+
+
+# -- parameters: one dataclass a method, with the limits and the words beside each value ------------------------------------
+
+def number(default: float, low: float, high: float, help: str, step: float | None = None) -> Any:
+    """A dataclass field of a numeric parameter with its limits (inclusive) and its one-line explanation."""
+    return field(default=default, metadata={"low": low, "high": high, "help": help, "step": step or (1 if isinstance(default, int) else 0.05)})
+
+
+def choice(default: str, options: tuple[str, ...], help: str) -> Any:
+    """A dataclass field that takes one of a few words."""
+    return field(default=default, metadata={"options": options, "help": help})
+
+
+def checked(cls: type, values: dict[str, Any] | None) -> Any:
+    """An instance of the parameter dataclass ``cls`` from outside values; anything out of place is a one-sentence refusal."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    out: dict[str, Any] = {}
+    for name, value in (values or {}).items():
+        if name not in fields:
+            known = ", ".join(fields) or "none"
+            raise Refusal(f"There is no parameter “{name}” here; choose from: {known}.")
+        meta, default = fields[name].metadata, fields[name].default
+        if "options" in meta:
+            if value not in meta["options"]:
+                raise Refusal(f"{name} must be one of {', '.join(meta['options'])}, not {value!r}.")
+            out[name] = value
+            continue
+        try:
+            amount = float(value)
+        except (TypeError, ValueError):
+            raise Refusal(f"{name} must be a number, not {value!r}.") from None
+        whole = isinstance(default, int)
+        if not math.isfinite(amount) or not meta["low"] <= amount <= meta["high"] or (whole and amount != int(amount)):
+            raise Refusal(f"{name} must be a {'whole ' if whole else ''}number from {meta['low']:g} to {meta['high']:g}, not {value!r}.")
+        out[name] = int(amount) if whole else amount
+    made = cls(**out)
+    if hasattr(made, "check"):
+        made.check()  # limits that need two values at once, e.g. T not above γ
+    return made
