@@ -1,0 +1,30 @@
+"""Plain decoding: nothing is drafted, every round is one token. The baseline, in the same engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Context, Draft, Verdict
+
+
+@dataclass(frozen=True)
+class Params:
+    """Plain decoding has none."""
+
+
+class PlainDrafter:
+    layer_ids: tuple[int, ...] = ()
+    weights = "none"
+
+    def __init__(self, loaded: Any = None, params: Params | None = None) -> None:
+        pass
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        pass
+
+    def propose(self, context: Context) -> Draft:
+        return Draft()
+
+    def observe(self, verdict: Verdict) -> None:
+        pass

@@ -1,0 +1,45 @@
+"""Prompt lookup: the text so far is its own drafter. Where the last words stood before, what followed them is proposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Refusal
+from .base import Context, Draft, Verdict, number
+from .ngram import SuffixIndex
+
+
+@dataclass(frozen=True)
+class Params:
+    gamma: int = number(10, 1, 32, "How many tokens are copied each round")
+    longest: int = number(4, 1, 8, "Longest run of last tokens to look for")
+    shortest: int = number(2, 1, 8, "Shortest run that counts as found")
+
+    def check(self) -> None:
+        if self.shortest > self.longest:
+            raise Refusal(f"shortest ({self.shortest}) must not be above longest ({self.longest}); lower one or raise the other.")
+
+
+class LookupDrafter:
+    """Proposes the continuation of the most recent longest match (prompt lookup decoding)."""
+
+    layer_ids: tuple[int, ...] = ()
+    weights = "none (copies from the text so far)"
+
+    def __init__(self, loaded: Any, params: Params) -> None:
+        self.params = params
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        self.index = SuffixIndex(self.params.shortest, self.params.longest)
+
+    def propose(self, context: Context) -> Draft:
+        self.index.follow(context.ids)
+        ids, length = self.index.continuation(min(self.params.gamma, context.budget))
+        notes = {}
+        if context.record:
+            notes["why"] = f"the last {length} tokens stood earlier in the text" if length else "the last tokens stand nowhere else in the text"
+        return Draft.chain(ids, origin="ngram", notes=notes)
+
+    def observe(self, verdict: Verdict) -> None:
+        pass

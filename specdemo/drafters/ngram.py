@@ -1,0 +1,95 @@
+"""What the text so far says about the next token: the last place where the same words stood, and an n-gram model of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+
+class SuffixIndex:
+    """Finds where the longest suffix of a growing text occurred before, most recent first.
+
+    For every length n from ``shortest`` to ``longest`` it keeps the position after the last n-gram of each kind, so an added token and a
+    look-up both cost O(longest).
+    """
+
+    def __init__(self, shortest: int, longest: int) -> None:
+        self.lengths = range(longest, shortest - 1, -1)
+        self.ids: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of the token that followed it last
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Append tokens. An n-gram is entered only once its follower is known, so a suffix never finds itself."""
+        for token in ids:
+            at = len(self.ids)
+            for n in self.lengths:
+                if n <= at:
+                    self._after[tuple(self.ids[at - n :])] = at
+            self.ids.append(token)
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Catch up with a text that only grew."""
+        self.extend(ids[len(self.ids) :])
+
+    def continuation(self, gamma: int) -> tuple[list[int], int]:
+        """Up to ``gamma`` tokens that followed the longest known suffix, and that suffix's length (0 = none was found).
+
+        A copy that runs into the end of the text goes on with its own tokens: a loop is continued as a loop.
+        """
+        for n in self.lengths:
+            if n > len(self.ids):
+                continue
+            at = self._after.get(tuple(self.ids[-n:]))
+            if at is not None:
+                period = len(self.ids) - at
+                return [self.ids[at + k % period] for k in range(gamma)], n
+        return [], 0
+
+
+class NgramModel:
+    """An n-gram model over token ids, built online, interpolated by Witten and Bell's estimate.
+
+    p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where t(h) is the number of different tokens seen after h and h' is h without
+    its first token; below the empty history stands the uniform distribution over ``vocab_size`` ids.
+    """
+
+    def __init__(self, order: int, vocab_size: int) -> None:
+        self.order = order
+        self.vocab_size = vocab_size
+        self.ids: list[int] = []
+        self._counts: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
+        self._totals: dict[tuple[int, ...], int] = defaultdict(int)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Count more tokens of the same text."""
+        for token in ids:
+            at = len(self.ids)
+            for n in range(min(self.order, at + 1)):
+                history = tuple(self.ids[at - n :])
+                row = self._counts[history]
+                row[token] = row.get(token, 0) + 1
+                self._totals[history] += 1
+            self.ids.append(token)
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Catch up with a text that only grew."""
+        self.extend(ids[len(self.ids) :])
+
+    def prob(self, history: Sequence[int], token: int) -> float:
+        """p(token | the last order − 1 tokens of history), in O(order)."""
+        p = 1.0 / self.vocab_size
+        for n in range(min(self.order - 1, len(history)) + 1):
+            row = self._counts.get(tuple(history[len(history) - n :]))
+            if not row:
+                break
+            kinds, total = len(row), self._totals[tuple(history[len(history) - n :])]
+            p = (row.get(token, 0) + kinds * p) / (total + kinds)
+        return p
+
+    def likely(self, history: Sequence[int], count: int) -> list[tuple[int, float]]:
+        """The ``count`` likeliest followers seen after the longest known history, with their probabilities."""
+        for n in range(min(self.order - 1, len(history)), -1, -1):
+            row = self._counts.get(tuple(history[len(history) - n :]))
+            if row:
+                return sorted(((v, self.prob(history, v)) for v in row), key=lambda pair: -pair[1])[:count]
+        return []

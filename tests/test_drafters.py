@@ -1,0 +1,274 @@
+"""The parts every method is made of: n-grams, tries, best-first trees, sessions; and the two simplest methods. Exact values by hand."""
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from specdemo.drafters import METHODS, session
+from specdemo.drafters.base import Context, checked
+from specdemo.drafters.ngram import NgramModel, SuffixIndex
+from specdemo.drafters.trie import Trie, best_first, boundary_scores, expected_streak, nodes_that_pay
+from specdemo.errors import Refusal
+
+NONE = torch.zeros(0, 4)
+
+
+class FakeNet:
+    """A network of the block interface whose logits are scripted: ``script(block, anchor_position) -> [[V floats] per slot]``."""
+
+    layer_ids, weights = (1, 3), "scripted"
+
+    def __init__(self, script, block_size=8, vocab_ids=None, mask_id=None):
+        self.script, self.block_size = script, block_size
+        self.vocab_ids = None if vocab_ids is None else torch.tensor(vocab_ids)
+        self.config = SimpleNamespace(mask_token_id=mask_id)
+        self.passes = []  # (blocks, anchor position, rows of context seen) of every pass
+
+    def new_cache(self, capacity):
+        return SimpleNamespace(rows=[], capacity=capacity)
+
+    def extend(self, cache, features, start):
+        assert start == len(cache.rows), "features must arrive in order and without gaps"
+        cache.rows += features.tolist()
+
+    def hidden(self, ids, anchor_position, cache):
+        self.passes.append((ids.tolist(), anchor_position, len(cache.rows)))
+        return torch.tensor([self.script(block, anchor_position) for block in ids.tolist()])
+
+    def logits(self, hidden):
+        return hidden
+
+
+def logs(*rows):
+    """Logits whose softmax is these probabilities; what a row lacks to one is not filled up, so give whole rows."""
+    return [[math.log(p) if p > 0 else -1e9 for p in row] for row in rows]
+
+
+def loaded(monkeypatch=None, **nets):
+    """A stand-in for models.Loaded whose networks are ``nets`` by kind."""
+    if monkeypatch is not None:
+        monkeypatch.setattr(session, "load_network", lambda loaded, kind: nets.get(kind, nets.get("block")))
+    vocab = SimpleNamespace(config=SimpleNamespace(vocab_size=8))
+    return SimpleNamespace(pair=SimpleNamespace(id="fake", drafters={k: k for k in nets}), model=vocab, device="cpu", eos_ids=(7,), tokenizer=None)
+
+
+def context(ids, fresh=None, budget=31, **more):
+    """A round's context whose features are ``fresh`` rows that start at the given position: (start, count)."""
+    start, count = fresh or (0, 0)
+    rows = torch.arange(start, start + count, dtype=torch.float32)[:, None].repeat(1, 4)
+    return Context(ids=ids, take_features=lambda: (rows, start), budget=budget, **more)
+
+
+# -- n-grams -----------------------------------------------------------------------------------------------------------------
+
+def test_the_longest_and_most_recent_match_is_continued():
+    index = SuffixIndex(1, 3)
+    index.extend([1, 2, 3, 9, 2, 3, 8, 1, 2, 3])
+    assert index.continuation(4) == ([9, 2, 3, 8], 3)  # "1 2 3" once, before the more recent "2 3"
+    index.extend([5, 2, 3])
+    assert index.continuation(3) == ([5, 2, 3], 2)  # "5 2 3" is new, "2 3" most recently went on with 5
+    index.extend([77])
+    assert index.continuation(3) == ([], 0)
+
+
+def test_a_loop_is_continued_as_a_loop():
+    index = SuffixIndex(2, 4)
+    index.extend([4, 1, 2, 3, 1, 2, 3, 1, 2])
+    assert index.continuation(7) == ([3, 1, 2, 3, 1, 2, 3], 4)
+
+
+def test_suffix_index_agrees_with_a_search_by_hand():
+    rng = random.Random(0)
+    ids = [rng.randrange(4) for _ in range(120)]
+    index = SuffixIndex(2, 5)
+    for i in range(len(ids)):
+        index.follow(ids[: i + 1])
+        text, want = ids[: i + 1], ([], 0)
+        for n in range(5, 1, -1):
+            ends = [j for j in range(n, i + 1) if text[j - n : j] == text[len(text) - n :]]
+            if len(text) >= n and ends:
+                j = ends[-1]
+                want = ([text[j + k % (len(text) - j)] for k in range(6)], n)
+                break
+        assert index.continuation(6) == want
+    assert index.ids == ids
+
+
+def test_ngram_model_agrees_with_brute_force_counts():
+    rng, vocab = random.Random(1), 5
+    ids = [rng.randrange(vocab) for _ in range(60)]
+    model = NgramModel(3, vocab)
+    model.follow(ids[:7])
+    model.follow(ids)
+
+    def brute(history, token):
+        p = 1 / vocab
+        for n in range(3):
+            h = history[len(history) - n :]
+            after = [ids[i + n] for i in range(len(ids) - n) if ids[i : i + n] == h]
+            if len(h) < n or not after:
+                break
+            p = (after.count(token) + len(set(after)) * p) / (len(after) + len(set(after)))
+        return p
+
+    for history in itertools.product(range(vocab), repeat=2):
+        got = [model.prob(list(history), v) for v in range(vocab)]
+        assert got == pytest.approx([brute(list(history), v) for v in range(vocab)], abs=1e-12)
+        assert sum(got) == pytest.approx(1)
+    assert model.likely([ids[0], ids[1]], 2)[0][1] == max(model.prob(ids[:2], v) for v in range(vocab) if model.prob(ids[:2], v))
+
+
+def test_ngram_model_by_hand():
+    model = NgramModel(2, 10)
+    model.extend([1, 2, 1, 3])
+    # empty history: 4 tokens, 3 kinds -> p(2) = (1 + 3/10) / 7; after 1: [2, 3] -> (1 + 2 p) / 4
+    assert model.prob([], 2) == pytest.approx(1.3 / 7)
+    assert model.prob([9, 1], 2) == pytest.approx((1 + 2 * 1.3 / 7) / 4)
+    assert model.prob([3], 2) == pytest.approx(1.3 / 7)  # nothing ever followed 3: the shorter history speaks
+
+
+# -- trees -------------------------------------------------------------------------------------------------------------------
+
+def test_drafts_merge_into_a_trie_without_duplicates():
+    trie = Trie(limit=6)
+    assert trie.add([5, 6, 7], [0.9, 0.8, 0.7], "a") == [0, 1, 2]
+    assert trie.add([5, 6, 8], [0.1, 0.1, 0.1], "b") == [0, 1, 3]
+    assert trie.add([4], origin="c") == [4]
+    assert trie.add([5, 9, 9], origin="d") == [0, 5]  # full: the last token is left out
+    draft = trie.draft()
+    assert draft.tokens == [5, 6, 7, 8, 4, 9] and draft.parent == [-1, 0, 1, 1, -1, 0]
+    assert draft.origin == ["a", "a", "a", "b", "c", "d"] and draft.probs == [0.9, 0.8, 0.7, 0.1, None, None]
+    assert draft.depths() == [1, 2, 3, 3, 1, 2]
+
+
+def test_best_first_tree_by_hand():
+    table = [[(10, 0.6), (11, 0.3)], [(20, 0.5), (21, 0.4)], [(30, 0.9)]]
+    # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 | 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
+    nodes = best_first(table, 5)
+    assert [(p, t, d) for p, t, d, _, _ in nodes] == [(-1, 10, 1), (-1, 11, 1), (0, 20, 2), (2, 30, 3), (0, 21, 2)]
+    assert [w for *_, w in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
+    assert [pr for *_, pr, _ in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
+    assert len(best_first(table, 99)) == 2 + 4 + 4
+    assert [t for _, t, *_ in best_first(table, 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
+    assert best_first([], 5) == [] and best_first(table, 0) == []
+
+
+def test_best_first_is_the_best_tree_of_every_size():
+    rng = random.Random(3)
+    table = [sorted(((10 * d + k, rng.random() / 3) for k in range(3)), key=lambda c: -c[1]) for d in range(3)]
+    weights = []
+    for depth in range(1, 4):
+        for ranks in itertools.product(range(3), repeat=depth):
+            weights.append(math.prod(table[d][r][1] for d, r in enumerate(ranks)))
+    weights.sort(reverse=True)
+    nodes = best_first(table, len(weights))
+    assert [w for *_, w in nodes] == pytest.approx(weights)
+    assert all(parent < i for i, (parent, *_) in enumerate(nodes))
+
+
+def test_node_count_follows_the_cost_curve():
+    weights = [0.8, 0.6, 0.3, 0.2, 0.05]
+    assert nodes_that_pay(weights, lambda rows: 10.0, 1.0)[0] == 5  # rows are free: take all
+    assert nodes_that_pay(weights, lambda rows: 10.0 * rows, 0.0)[0] == 0  # rows cost all: no draft pays
+    n, rate = nodes_that_pay(weights, lambda rows: 10.0 if rows <= 4 else 20.0, 2.0)
+    assert n == 3 and rate == pytest.approx(2.7 / 12)
+    # a step that pays only further on: sizes past the first non-improvement are looked at too
+    assert nodes_that_pay([0.5, 0.1, 0.9, 0.9], lambda rows: {1: 10, 2: 14, 3: 15}.get(rows, 16), 0.0)[0] == 4
+
+
+def test_boundary_scores_of_the_papers_example():
+    r = boundary_scores([0.95, 0.84, 0.62, 0.70, 0.42])
+    assert r == pytest.approx([0.050, 0.152, 0.303, 0.148, 0.201], abs=5e-4)
+    order = sorted(range(5), key=lambda i: -r[i])
+    assert order == [2, 4, 1, 3, 0] and sorted(order[:4]) == [1, 2, 3, 4]
+
+
+def test_expected_streak_is_the_mean_accepted_length():
+    """One draft drawn from the drafter, checked by a target p that ignores the past: Σ_x q(x)·E[accepted] by brute force."""
+    p, probs = [0.2, 0.5, 0.3], [0.5, 0.3, 0.5]
+    assert expected_streak(probs) == pytest.approx(0.5 + 0.15 + 0.075)
+    total = 0.0
+    for accepted in itertools.product((True, False), repeat=3):  # every outcome of three coins
+        weight = math.prod(pr if a else 1 - pr for pr, a in zip(probs, accepted, strict=True))
+        total += weight * next((i for i, a in enumerate(accepted) if not a), 3)
+    assert expected_streak(probs) == pytest.approx(total)
+    assert expected_streak([]) == 0 and sum(p) == 1
+
+
+# -- sessions, lookup, block -------------------------------------------------------------------------------------------------
+
+def test_importing_the_methods_loads_no_torch():
+    code = "import sys, specdemo.drafters as d; assert d.METHODS and 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
+    net = FakeNet(lambda block, at: logs(*[[0.12, 0.5, 0.3, 0.08]] * len(block)), vocab_ids=[3, 5, 0, 6], mask_id=5)
+    one = session.Session(net)
+    one.start(16)
+    rows = one.rows(one.logits([[1, session.MASK, session.MASK]], 0), width=3)
+    assert [[t for t, _ in row] for row in rows] == [[0, 3, 6]] * 2  # column 1 is the mask's
+    assert [p for _, p in rows[0]] == pytest.approx([0.6, 0.24, 0.16])
+    full = one.full(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), 8)
+    assert full.tolist()[0] == pytest.approx([0.3, 0, 0, 0.1, 0, 0.2, 0.4, 0])
+
+
+def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
+    def script(block, at):
+        return logs(*[[0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2], [0, 0.7, 0.3, 0, 0, 0, 0, 0], [0, 0, 0.4, 0.6, 0, 0, 0, 0], [0.9, 0.1, 0, 0, 0, 0, 0, 0]][: len(block)])
+
+    net = FakeNet(script)
+    drafter = METHODS["block"].make(loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 3}))
+    assert drafter.layer_ids == (1, 3) and drafter.weights == "scripted"
+    drafter.start([5, 6, 7], 32)
+    draft = drafter.propose(context([5, 6, 7, 2], (0, 3)))
+    assert draft.tokens == [1, 3, 0] and draft.parent == [-1, 0, 1] and draft.probs == pytest.approx([0.7, 0.6, 0.9]) and draft.frames == []
+    assert net.passes == [([[2, -1, -1, -1]], 3, 3)]
+    seen = drafter.propose(context([5, 6, 7, 2, 1, 4], (3, 2), budget=2, record=True))
+    assert seen.tokens == [1, 3] and net.passes[-1] == ([[4, -1, -1, -1]], 5, 5)
+    assert seen.frames[0].ids == [1, 3] and seen.frames[0].masked == [False, False] and seen.frames[0].conf == pytest.approx([0.7, 0.6])
+    assert seen.frames[0].top[1] == [[3, pytest.approx(0.6)], [2, pytest.approx(0.4)]]
+    with pytest.raises(Refusal, match="block of 7 masks"):
+        METHODS["block"].make(loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 8}))
+
+
+def test_lookup_and_plain():
+    drafter = METHODS["lookup"].make(loaded(), checked(METHODS["lookup"].params, {"gamma": 4}))
+    drafter.start([1, 2, 3, 4], 64)
+    assert drafter.propose(context([1, 2, 3, 4, 1, 2])).tokens == [3, 4, 1, 2]
+    assert drafter.propose(context([1, 2, 3, 4, 1, 2, 3], budget=2)).tokens == [4, 1]
+    draft = drafter.propose(context([1, 2, 3, 4, 1, 2, 3, 9], record=True))
+    assert draft.tokens == [] and "nowhere" in draft.notes["why"]
+    plain = METHODS["ar"].make(loaded(), checked(METHODS["ar"].params, {}))
+    plain.start([1], 8)
+    assert plain.propose(context([1, 2])).tokens == []
+
+
+def test_rules_that_lose_are_refused_in_one_sentence():
+    for name, method in METHODS.items():
+        params = checked(method.params, {})
+        assert method.refuse(method.rules[0], params) is None
+        for rule in {"match", "ratio", "point-mass"} - set(method.rules):
+            said = method.refuse(rule, params)
+            assert method.title in said and rule in said and said.endswith(".") and said.count(". ") == 0, (name, said)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 10**6, float("nan"), float("inf"), 2.5, "seven", None])
+def test_hostile_gamma_is_refused_in_one_sentence(bad):
+    for method in METHODS.values():
+        if "gamma" in method.params.__dataclass_fields__:
+            with pytest.raises(Refusal, match=r"^gamma must be .*\.$"):
+                checked(method.params, {"gamma": bad})
+
+
+def test_unknown_and_crossed_parameters_are_refused():
+    with pytest.raises(Refusal, match="no parameter “beta”"):
+        checked(METHODS["block"].params, {"beta": 1})
+    with pytest.raises(Refusal, match="shortest"):
+        checked(METHODS["lookup"].params, {"shortest": 5, "longest": 3})
