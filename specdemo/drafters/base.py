@@ -27,7 +27,11 @@ class Draft:
         tokens: ``[n]`` token ids, every parent before its children.
         parent: ``[n]`` index of each node's parent, -1 = the anchor. Two children of one parent never share a token.
         probs: ``[n]`` the drafter's probability of each node where it has one (for the page, never for acceptance).
-        q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the *ratio* rule.
+        q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the *ratio* rule. Where drafts of ``draws`` that
+            share a node were sampled from different distributions: ``[K, depth, V]``, by draft and depth (0 = first).
+        draws: the K drafts, sampled independently of each other, that were merged into this tree: per draft its node indices from the
+            anchor down. Drafts that came out equal are listed as often as they came (the merged tree alone forgets that, and *ratio* over
+            siblings is exact only with it). *ratio* needs it for a tree; *point-mass* self-selects among them.
         origin: ``[n]`` a word for where each node came from.
         frames: denoising steps that led here (``round`` is filled in by the engine); empty unless ``context.record``.
         notes: see ``events.DraftMade.notes``.
@@ -37,6 +41,7 @@ class Draft:
     parent: list[int] = field(default_factory=list)
     probs: list[float | None] = field(default_factory=list)
     q: torch.Tensor | None = None
+    draws: list[list[int]] | None = None
     origin: list[str] = field(default_factory=list)
     frames: list[Denoise] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)

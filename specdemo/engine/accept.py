@@ -1,0 +1,210 @@
+"""Which drafted tokens are kept, and which token the target adds: three rules over one tree of candidates.
+
+All three are lossless. *match* keeps the sample itself: every kept token is the one plain decoding would have picked.
+*ratio* and *point-mass* keep the distribution: the text differs from plain decoding's, its law does not. With a one-hot
+target distribution (greedy) the three coincide. Pure functions; the only state is the generator that is handed in.
+
+Rows are numbered as the target computes them: row 0 is what follows the anchor, row i + 1 what follows node i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from ..errors import Refusal
+
+if TYPE_CHECKING:
+    from ..drafters.base import Draft
+
+RULES = ("match", "ratio", "point-mass")
+
+
+class Rows(Protocol):
+    """The target's verdict, computed only for the rows that are asked for."""
+
+    def pick(self, row: int) -> int:
+        """The token the target itself chooses there (argmax, or Gumbel-max with noise keyed by position)."""
+
+    def probs(self, row: int) -> torch.Tensor:
+        """``[V]`` float32, the target's processed distribution there (temperature, top-k, ... applied; one-hot when greedy)."""
+
+
+@dataclass
+class Accepted:
+    """What is kept of one draft.
+
+    Attributes:
+        path: indices of the accepted nodes, from the anchor down.
+        token: the target's own next token: a correction, or a bonus when everything was accepted.
+        asked: the rows that were looked at, ascending.
+        chosen: which of ``draft.draws`` self-selection took, None where nothing was selected.
+        streaks: expected accepted tokens of each of ``draft.draws`` under self-selection, else empty.
+    """
+
+    path: list[int]
+    token: int
+    asked: list[int]
+    chosen: int | None = None
+    streaks: list[float] = field(default_factory=list)
+
+
+class Dice:
+    """All randomness of one acceptance: at most ``most`` uniforms, drawn at once."""
+
+    def __init__(self, generator: torch.Generator | None, most: int) -> None:
+        device = generator.device if generator is not None else None
+        self._uniforms = iter(torch.rand(most, generator=generator, device=device, dtype=torch.float64).tolist())
+
+    def coin(self, chance: float) -> bool:
+        """True with probability ``chance``. Strict, so that chance 0 (or NaN) never comes up and 1 always does."""
+        return next(self._uniforms) < chance
+
+    def draw(self, p: torch.Tensor) -> int:
+        """A token from ``p`` [V] by inverting its running sum; never one of probability zero."""
+        running = p.double().cumsum(0)
+        total = float(running[-1])
+        if not (total > 0 and math.isfinite(total)):
+            raise Refusal("The target's probabilities are not numbers here; try dtype float32 or a higher temperature.")
+        at = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
+        return at if at < len(p) else int(p.nonzero()[-1])  # only if the product was rounded up to the total
+
+
+def accept(draft: Draft, rows: Rows, rule: str = "match", generator: torch.Generator | None = None) -> Accepted:
+    """Walk the draft from the anchor, keep what the rule allows, and add the target's own token.
+
+    Args:
+        draft: the candidates; an empty one yields the target's token alone.
+        rows: the target's rows for this draft.
+        rule: ``match``; ``ratio`` (Leviathan et al. 2023; recursive over siblings as in SpecInfer); ``point-mass`` (SpecDiff-2, sec. 5:
+            accept with p(x); among ``draft.draws`` the one with the longest expected streak is taken first, Eq. 7).
+        generator: randomness of *ratio* and *point-mass*; must be independent of the drafter's.
+
+    Raises:
+        Refusal: *ratio* without ``draft.q``, or over siblings without ``draft.draws``; an unknown rule.
+    """
+    if rule == "match":
+        return _walk(draft, range(len(draft.tokens)), rows.pick)
+    if rule == "ratio":
+        draws = _independent(draft)
+        return _ratio(draft, draws, rows, Dice(generator, sum(map(len, draws)) + 1))
+    if rule == "point-mass":
+        dice = Dice(generator, len(draft.tokens) + 1)
+        return _self_selection(draft, rows, dice) if draft.draws else _point_mass(draft, rows, dice)
+    raise Refusal(f"There is no acceptance rule “{rule}”; choose from: {', '.join(RULES)}.")
+
+
+def _walk(draft: Draft, nodes: Iterable[int], choose: Callable[[int], int]) -> Accepted:
+    """Follow the target's choices as long as they are among the drafted ``nodes``."""
+    child = {(draft.parent[node], draft.tokens[node]): node for node in nodes}
+    path: list[int] = []
+    while True:
+        at = path[-1] if path else -1
+        token = choose(at + 1)
+        node = child.get((at, token))
+        if node is None:
+            return Accepted(path, token, _asked(path))
+        path.append(node)
+
+
+def _asked(path: list[int]) -> list[int]:
+    return [0, *sorted(node + 1 for node in path)]
+
+
+# -- point mass --------------------------------------------------------------------------------------------------------------
+
+def _point_mass(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
+    """Try siblings in order: accept x with p(x), else go on with p without x, renormalised.
+
+    Drawing y ~ p once and keeping the sibling that equals y is the same law (each x is kept with p(x), and otherwise y follows
+    p without the siblings), with no renormalising that could run out of mass.
+    """
+    return _walk(draft, range(len(draft.tokens)), lambda row: dice.draw(rows.probs(row)))
+
+
+def _self_selection(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
+    """SpecDiff-2's Algorithm 1 with its two slips mended: it stops at the first rejection and adds the bonus token.
+
+    The choice depends on p and on the drafts, never on the coins that accept, so the point-mass rule after it stays exact.
+    """
+    draws = draft.draws or []
+    known: dict[int, torch.Tensor] = {}
+
+    def probs(row: int) -> torch.Tensor:
+        if row not in known:
+            known[row] = rows.probs(row)
+        return known[row]
+
+    p = {node: float(probs(draft.parent[node] + 1)[draft.tokens[node]]) for node in {n for draw in draws for n in draw}}
+    streaks = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]  # Eq. 7
+    chosen = max(range(len(draws)), key=streaks.__getitem__)
+    kept = _walk(draft, draws[chosen], lambda row: dice.draw(probs(row)))
+    return Accepted(kept.path, kept.token, sorted(known), chosen, streaks)
+
+
+# -- ratio -------------------------------------------------------------------------------------------------------------------
+
+def _independent(draft: Draft) -> list[list[int]]:
+    """The drafts to try in order; a chain is a single one."""
+    if not draft.tokens:
+        return []
+    if draft.q is None:
+        raise Refusal("The ratio rule needs the distribution every drafted token was sampled from, which this method does not give; choose match or point-mass.")
+    if draft.draws is not None:
+        return draft.draws
+    if len(set(draft.parent)) < len(draft.parent):
+        raise Refusal("The ratio rule over a tree needs the independent drafts it was merged from, which this method does not give; choose match or point-mass.")
+    return [_chain(draft.parent)]
+
+
+def _chain(parent: list[int]) -> list[int]:
+    below = {above: node for node, above in enumerate(parent)}
+    chain = [below[-1]]
+    while chain[-1] in below:
+        chain.append(below[chain[-1]])
+    return chain
+
+
+def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Accepted:
+    """Recursive rejection: each draft that is still alive may place its next token; each failure takes its q out of p.
+
+    Exact when the drafts are independent and q is the distribution each token was sampled from, given what was fixed before it.
+    A token drafted twice is tried twice: its second try fails, but takes q out of p once more.
+    """
+    q_of = (lambda k, depth, node: draft.q[k, depth]) if draft.q is not None and draft.q.dim() == 3 else (lambda k, depth, node: draft.q[node])
+    alive, path = list(range(len(draws))), []
+    while True:
+        depth, at = len(path), path[-1] if path else -1
+        p = rows.probs(at + 1)
+        alive = [k for k in alive if len(draws[k]) > depth]
+        for k in alive:
+            node = draws[k][depth]
+            q = _fitted(q_of(k, depth, node), p)
+            p_x, q_x = float(p[draft.tokens[node]]), float(q[draft.tokens[node]])
+            if dice.coin(p_x / q_x if q_x > 0 else 0.0):
+                break
+            p = _residual(p, q)
+        else:
+            return Accepted(path, dice.draw(p), _asked(path))
+        path.append(node)
+        alive = [k for k in alive if draws[k][depth] == node]
+
+
+def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """norm((p - q)+), or p itself where nothing (or NaN) is left."""
+    rest = (p - q).clamp_min(0)
+    mass = float(rest.sum())
+    return rest / mass if mass > 0 and math.isfinite(mass) else p
+
+
+def _fitted(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """q over as many ids as p: targets pad their vocabulary, and no drafter draws from the padding."""
+    if len(q) > len(p):
+        raise Refusal("The drafter's vocabulary is larger than the target's; choose a drafter made for this target.")
+    return q if len(q) == len(p) else torch.nn.functional.pad(q, (0, len(p) - len(q)))
