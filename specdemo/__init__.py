@@ -1,3 +1,9 @@
 """SpecDemo: watch a language model write the same tokens faster with a diffusion drafter."""
 
+import os
+
 __version__ = "0.1.0"
+
+# Huge pages for torch's CPU tensors: a small target streams all its weights every pass, and this spares the page walks.
+# Read by torch when it is first imported.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

@@ -1,0 +1,162 @@
+"""Loading an engine: the target, what its passes cost here, and which widths compute the very same numbers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import Refusal
+from .lane import clock_now
+from .target import Target
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
+
+WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+VERIFY_WIDTH = 16  # the width whose numerics the others must reproduce bit for bit
+Progress = Callable[[str, "float | None"], None]
+
+
+@dataclass
+class Engine:
+    """A loaded pair, ready to race.
+
+    Attributes:
+        cost: rows -> median milliseconds of one target pass, measured at load.
+        widths: row counts whose logits are bitwise equal to those of ``VERIFY_WIDTH`` rows; the only ones a race uses.
+        ar_width: the narrowest of them, used by the plain lane.
+        lock: held by the one race that runs.
+    """
+
+    loaded: Loaded
+    target: Target
+    cost: dict[int, float] = field(default_factory=dict)
+    widths: list[int] = field(default_factory=lambda: [VERIFY_WIDTH])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def tokenizer(self):
+        return self.loaded.tokenizer
+
+    @property
+    def ar_width(self) -> int:
+        return self.widths[0]
+
+    @property
+    def one_row_ms(self) -> float:
+        return self.cost[1]
+
+    def now(self) -> float:
+        return clock_now(self.target.device)
+
+    def width_for(self, rows: int) -> int:
+        """The narrowest trusted width that holds ``rows``."""
+        for width in self.widths:
+            if rows <= width:
+                return width
+        raise Refusal(f"A draft of {rows - 1} tokens is more than this engine verifies at once ({self.widths[-1] - 1}); lower γ or the budget.")
+
+    def row_ms(self, rows: int) -> float:
+        """Expected milliseconds of a target pass with that many live rows."""
+        return self.cost[self.width_for(rows)]
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of one user message in the target's chat form (the bare text for targets without one)."""
+        if getattr(self.tokenizer, "chat_template", None):
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, **self.loaded.pair.chat_options()
+            )
+            return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self.tokenizer(prompt)["input_ids"]
+
+    def vocab(self, ids: list[int]) -> dict[str, str]:
+        """Each id's own text, for the vocabulary tables of events."""
+        return {str(i): self.tokenizer.decode([i]) for i in dict.fromkeys(ids)}
+
+    def hardware(self) -> str:
+        """What this runs on, in words."""
+        if self.target.device.type == "cuda":
+            return torch.cuda.get_device_name(self.target.device)
+        return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+
+
+def load_engine(pair_id: str = "smollm2-135m", dtype: str | None = None, device: str | None = None, progress: Progress | None = None) -> Engine:
+    """Load a pair and measure it. Takes a few seconds once the weights are in the cache."""
+    from ..models.load import load_target
+    from ..models.pairs import get_pair
+
+    loaded = load_target(get_pair(pair_id), dtype, device, progress)
+    say = progress or (lambda message, fraction: None)
+    say("Preparing the target", None)
+    target = Target(loaded.model)
+    target.check_against(loaded.model)
+    engine = Engine(loaded, target)
+    say("Measuring one pass of the target", None)
+    calibrate(engine)
+    return engine
+
+
+@torch.inference_mode()
+def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0) -> None:
+    """Measure the cost of every width and find the widths that agree bit for bit.
+
+    The widths take turns, so that a slow moment hits them all; no further turn begins after ``seconds``.
+    """
+    target = engine.target
+    prompt = [(37 * i + 101) % (target.vocab_size - 1) for i in range(40)]
+    cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
+    target.read(cache, prompt)
+    samples: dict[int, list[float]] = {w: [] for w in WIDTHS}
+    started = engine.now()
+    for turn in range(repeats + 1):  # the first turn only warms up
+        if turn > 1 and engine.now() - started > seconds:
+            break
+        for width in WIDTHS:
+            began = engine.now()
+            target.verify(cache, prompt[0], prompt[1:2] if width > 1 else [], [-1] if width > 1 else [], width)[0].argmax(-1).tolist()
+            if turn:
+                samples[width].append((engine.now() - began) * 1e3)
+    engine.cost = {w: statistics.median(s) for w, s in samples.items()}
+    engine.widths = equal_widths(target)
+
+
+def equal_widths(target: Target, steps: int = 3) -> list[int]:
+    """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are shared out between passes."""
+    prompt = [(53 * i + 29) % (target.vocab_size - 1) for i in range(33)]
+    text = [(91 * i + 7) % (target.vocab_size - 1) for i in range(steps)]
+
+    def chain(width: int) -> torch.Tensor:
+        cache = target.new_cache(len(prompt) + steps + WIDTHS[-1])
+        target.read(cache, prompt)
+        rows = []
+        for token in text:
+            rows.append(target.verify(cache, token, [], [], width)[0][0])
+            cache.commit([])
+        return torch.stack(rows)
+
+    cache = target.new_cache(len(prompt) + steps + WIDTHS[-1])
+    target.read(cache, prompt)
+    reference = target.verify(cache, text[0], text[1:], list(range(-1, steps - 2)), VERIFY_WIDTH)[0]
+    return [w for w in WIDTHS if w == VERIFY_WIDTH or torch.equal(chain(w), reference)]
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        name = ""
+    flags = [f for f in ("AMX", "AVX512_BF16") if _has(f)]
+    return " ".join([name or platform.processor() or platform.machine(), *(["with " + ", ".join(flags)] if flags else []), f"({os.cpu_count()} cores)"])
+
+
+def _has(flag: str) -> bool:
+    check = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}[flag]
+    return bool(getattr(torch.cpu, check, lambda: False)())

@@ -1,0 +1,156 @@
+"""The race: both lanes answer the same prompt on the same target, one at a time, each on its own clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from .. import __version__
+from ..drafters import METHODS
+from ..errors import Refusal
+from ..events import Done, Event, Start
+from .lane import Lane
+from .load import Engine
+from .request import Request
+
+
+def race(engine: Engine, request: Request, cancel: threading.Event | None = None) -> Iterator[Event]:
+    """Events of one race, as they happen: ``Start``, a ``Prefill`` a lane, rounds of both lanes, ``Done``.
+
+    The lane whose clock is behind always moves next, so what is seen live is the true ratio. ``cancel`` is looked at between
+    rounds; closing the generator ends the race at once and leaves the engine ready for the next one.
+    """
+    prompt_ids = engine.encode(request.prompt)
+    limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
+    method = METHODS[request.method]
+    with engine.lock:
+        try:
+            drafter = method.make(engine.loaded, request.params) if request.lanes != "ar" else None
+            yield _start(engine, request, prompt_ids, drafter)
+            lanes = []
+            if request.lanes != "spec":
+                lanes.append(Lane(engine, request, prompt_ids, limit))
+            if drafter is not None:
+                lanes.append(Lane(engine, request, prompt_ids, limit, drafter))
+            if request.sampling.seed % 2:
+                lanes.reverse()  # neither lane always meets the colder cache
+            for lane in lanes:
+                yield lane.prefill()
+            stopped = False
+            while running := [lane for lane in lanes if not lane.finish]:
+                if cancel is not None and cancel.is_set():
+                    stopped = True
+                    break
+                yield from min(running, key=lambda lane: lane.clock).advance()
+            yield _done(engine, request, lanes, stopped, note)
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            raise Refusal("The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close other programs that use the GPU.") from None
+
+
+def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str | None]:
+    """How many new tokens fit behind the prompt, and a sentence if that is fewer than asked for."""
+    room = engine.target.max_positions - len(prompt_ids) - engine.widths[-1]
+    if not prompt_ids:
+        raise Refusal("The prompt is empty; type a question or choose an example.")
+    if room < 1:
+        raise Refusal(f"The prompt has {len(prompt_ids)} tokens and this target reads at most {engine.target.max_positions}; shorten it.")
+    if wanted > room:
+        return room, f"Only {room} new tokens fit behind this prompt, so the limit was lowered from {wanted}."
+    return wanted, None
+
+
+def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any) -> Start:
+    return Start(
+        prompt=request.prompt,
+        prompt_ids=prompt_ids,
+        pair=engine.loaded.pair.id,
+        method=request.method,
+        rule=request.rule,
+        params=dict(vars(request.params)) if hasattr(request.params, "__dict__") else {},
+        sampling=request.sampling.to_dict(),
+        max_new_tokens=request.max_new_tokens,
+        hardware=engine.hardware(),
+        dtype=str(engine.target.dtype).removeprefix("torch."),
+        versions={"specdemo": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        weights=getattr(drafter, "weights", "") if drafter else "",
+        cost_ms={str(w): ms for w, ms in engine.cost.items()},
+        ar_width=engine.ar_width,
+        vocab=engine.vocab(prompt_ids),
+    )
+
+
+def _done(engine: Engine, request: Request, lanes: list[Lane], stopped: bool, note: str | None) -> Done:
+    by_name = {lane.name: lane for lane in lanes}
+    ar, spec = by_name.get("ar"), by_name.get("spec")
+    answer = spec or ar
+    result: dict[str, Any] = {
+        "method": request.method,
+        "pair": engine.loaded.pair.id,
+        "rule": request.rule,
+        "hardware": engine.hardware(),
+        "dtype": str(engine.target.dtype).removeprefix("torch."),
+        "prompt_tokens": answer.prompt_length,
+        "finish_reason": answer.finish or "stopped",
+        "ar": _ar_totals(engine, ar) if ar else None,
+        "spec": _spec_totals(spec) if spec else None,
+        "speedup": None,
+        "predicted_speedup": None,
+        "identical": None,
+        "first_difference": None,
+        "output_ids": answer.output,
+        "note": note,
+    }
+    if ar and spec:
+        result |= _compare(engine, ar, spec)
+        if request.rule == "match" or request.sampling.greedy:
+            result |= _identity(ar, spec, stopped)
+    return Done(result, ar.stop.text if ar else "", spec.stop.text if spec else "", stopped)
+
+
+def _ar_totals(engine: Engine, lane: Lane) -> dict[str, Any]:
+    """The plain lane, and the one-row kernel beside it: the lane's own rate scaled by the two passes' costs measured at load."""
+    totals = lane.totals()
+    totals["width"] = lane.width
+    totals["one_row_tokens_per_second"] = totals["tokens_per_second"] * engine.cost[lane.width] / engine.one_row_ms
+    return totals
+
+
+def _spec_totals(lane: Lane) -> dict[str, Any]:
+    rounds = max(lane.rounds, 1)
+    return lane.totals() | {
+        "rounds": lane.rounds,
+        "drafting_rounds": lane.drafting_rounds,
+        "accepted_per_round": lane.accepted / rounds,
+        "tokens_per_round": (len(lane.output) - 1) / rounds,
+        "draft_seconds": lane.draft_seconds,
+        "verify_seconds": lane.verify_seconds,
+    }
+
+
+def _compare(engine: Engine, ar: Lane, spec: Lane) -> dict[str, Any]:
+    """Speed-up over the faster of the plain lane and the one-row kernel, and what the costs measured at load predict."""
+    mine, plain = spec.totals()["tokens_per_second"], _ar_totals(engine, ar)
+    best = max(plain["tokens_per_second"], plain["one_row_tokens_per_second"])
+    best_ms = min(engine.cost[ar.width], engine.one_row_ms)
+    decoded = len(spec.output) - 1
+    return {
+        "speedup": mine / best if best and mine else None,
+        "predicted_speedup": decoded * best_ms / 1e3 / spec.predicted_seconds if spec.predicted_seconds and decoded else None,
+    }
+
+
+def _identity(ar: Lane, spec: Lane, stopped: bool) -> dict[str, Any]:
+    """Whether both lanes wrote the same ids (as far as both got, if a person stopped them), else where they part and how near a tie it was."""
+    mine, plain = spec.output, ar.output
+    shared = min(len(mine), len(plain))
+    for position in range(shared):
+        if mine[position] != plain[position]:
+            return {"identical": False, "first_difference": {"position": position, "top2_gap": ar.gaps[position]}}
+    if len(mine) != len(plain) and not stopped:
+        return {"identical": False, "first_difference": {"position": shared, "top2_gap": None}}
+    return {"identical": True}

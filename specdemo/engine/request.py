@@ -1,0 +1,61 @@
+"""What a person asks for, checked before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..drafters import METHODS
+from ..drafters.base import checked
+from ..errors import Refusal
+from .sampling import Sampling
+
+RULES = ("match", "ratio", "point-mass")
+LANES = ("both", "spec", "ar")
+MAX_NEW_TOKENS = 4096
+
+
+@dataclass
+class Request:
+    """One race.
+
+    Args:
+        prompt: the user's message; it is put into the target's chat form.
+        method, params: a key of ``METHODS`` and its own parameters (checked against their limits).
+        rule: ``match`` keeps the very tokens, ``ratio`` and ``point-mass`` keep the distribution.
+        stop: strings that end the answer (cut from its text).
+        record: whether the draft's frames and per-node probabilities are wanted; never changes what is written.
+        lanes: ``both``, or one alone (a bench that has the other already).
+        keep_logits: keep the target's logits of every written token for a bitwise comparison.
+    """
+
+    prompt: str
+    method: str = "block"
+    params: Any = field(default_factory=dict)
+    sampling: Sampling = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    rule: str = "match"
+    stop: tuple[str, ...] = ()
+    record: bool = True
+    lanes: str = "both"
+    keep_logits: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prompt, str) or not self.prompt.strip():
+            raise Refusal("The prompt is empty; type a question or choose an example.")
+        if self.method not in METHODS:
+            raise Refusal(f"There is no method “{self.method}”; choose one of {', '.join(METHODS)}.")
+        if self.rule not in RULES:
+            raise Refusal(f"There is no acceptance rule “{self.rule}”; choose one of {', '.join(RULES)}.")
+        if self.lanes not in LANES:
+            raise Refusal(f"lanes must be one of {', '.join(LANES)}, not {self.lanes!r}.")
+        if isinstance(self.max_new_tokens, bool) or not isinstance(self.max_new_tokens, int) or not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
+            raise Refusal(f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not {self.max_new_tokens!r}.")
+        if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
+            raise Refusal("Stop strings must be a list of texts that are not empty.")
+        method = METHODS[self.method]
+        if isinstance(self.params, dict):
+            self.params = checked(method.params, self.params)
+        why = method.refuse(self.rule, self.params)
+        if why:
+            raise Refusal(why)

@@ -1,0 +1,151 @@
+"""What the target would write at each verified position, exactly as one-by-one decoding would.
+
+``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix (prompt, output and that
+node's ancestors), and at temperature above 0 the choice is Gumbel-max with noise keyed by (seed, absolute position), so the
+same position gives the same token whatever was drafted around it. Rows are worked out only when asked for: filters sort the
+vocabulary, and a round asks only for the rows on its accepted path.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from ..drafters.base import Draft
+from ..errors import Refusal
+
+_LIMITS = {  # name: (lowest, highest, whole number)
+    "temperature": (0.0, 5.0, False),
+    "top_k": (0, 1_000_000, True),
+    "top_p": (0.0, 1.0, False),
+    "min_p": (0.0, 1.0, False),
+    "repetition_penalty": (0.1, 5.0, False),
+    "seed": (0, 2**31 - 1, True),
+}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target chooses. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 are off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high, whole) in _LIMITS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high or (whole and value != int(value)):
+                kind = "a whole number" if whole else "a number"
+                raise Refusal(f"{name} must be {kind} from {low:g} to {high:g}, not {value!r}.")
+            object.__setattr__(self, name, int(value) if whole else float(value))
+        if self.top_p == 0:
+            raise Refusal("top_p must be above 0; use temperature 0 for greedy decoding.")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+    def processors(self) -> LogitsProcessorList:
+        """The library's own processors in the order ``generate`` applies them."""
+        chain = LogitsProcessorList()
+        if self.repetition_penalty != 1:
+            chain.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
+        if not self.greedy:
+            if self.temperature != 1:
+                chain.append(TemperatureLogitsWarper(self.temperature))
+            if self.top_k:
+                chain.append(TopKLogitsWarper(self.top_k))
+            if self.top_p < 1:
+                chain.append(TopPLogitsWarper(self.top_p))
+            if self.min_p > 0:
+                chain.append(MinPLogitsWarper(self.min_p))
+        return chain
+
+
+class Noise:
+    """Gumbel noise ``[V]`` for an absolute position, the same on every device and in every lane."""
+
+    def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu"):
+        self.seed, self.vocab_size, self.device = seed, vocab_size, device
+        self._generator = torch.Generator()
+
+    def at(self, position: int) -> torch.Tensor:
+        self._generator.manual_seed((self.seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 1) % (1 << 63))
+        waiting = torch.empty(self.vocab_size).exponential_(generator=self._generator)
+        return waiting.clamp_min_(1e-20).log_().neg_().to(self.device)
+
+
+class Rows:
+    """The target's choices in one pass. Row 0 follows the anchor, row i + 1 follows node i.
+
+    Args:
+        logits: ``[n + 1, V]`` of the pass, any float dtype.
+        prefix: every token up to and including the anchor.
+        draft: the nodes; decides each row's own prefix.
+    """
+
+    def __init__(self, logits: torch.Tensor, prefix: list[int], draft: Draft, sampling: Sampling, noise: Noise):
+        self.logits, self.prefix, self.draft, self.sampling, self.noise = logits, prefix, draft, sampling, noise
+        self._chain = sampling.processors()
+        self._scores: dict[int, torch.Tensor] = {}
+        # Plain greedy needs no row on its own: one reduction, one copy to the host.
+        self._greedy = logits.argmax(-1).tolist() if sampling.greedy and not self._chain else None
+
+    def path(self, row: int) -> list[int]:
+        """Tokens from the anchor's child down to this row's node."""
+        out, node = [], row - 1
+        while node >= 0:
+            out.append(self.draft.tokens[node])
+            node = self.draft.parent[node]
+        return out[::-1]
+
+    def scores(self, row: int) -> torch.Tensor:
+        """Processed logits ``[V]`` float32 (filtered tokens are -inf)."""
+        if row not in self._scores:
+            raw = self.logits[row : row + 1].float()
+            if self._chain:
+                raw = self._chain(torch.tensor([self.prefix + self.path(row)], device=raw.device), raw)
+            self._scores[row] = raw[0]
+        return self._scores[row]
+
+    def pick(self, row: int) -> int:
+        """The target's own token at this row."""
+        if self._greedy is not None:
+            return self._greedy[row]
+        scores = self.scores(row)
+        if self.sampling.greedy:
+            return int(scores.argmax())
+        return int((scores + self.noise.at(len(self.prefix) + len(self.path(row)))).argmax())
+
+    def probs(self, row: int) -> torch.Tensor:
+        """The distribution ``[V]`` float32 the target samples from; one-hot when greedy."""
+        scores = self.scores(row)
+        if self.sampling.greedy:
+            return torch.zeros_like(scores).index_fill_(0, scores.argmax(), 1.0)
+        return scores.softmax(-1)
+
+    def raw_probs(self, row: int) -> torch.Tensor:
+        """The model's untouched distribution ``[V]`` float32, for display."""
+        return self.logits[row].float().softmax(-1)
+
+    def top2_gap(self, row: int) -> float:
+        """Distance between the two best raw logits: 0 is an exact tie."""
+        best = self.logits[row].float().topk(2).values
+        return float(best[0] - best[1])
