@@ -13,7 +13,7 @@ import torch
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import Context, checked
 from specdemo.drafters.ngram import NgramModel, SuffixIndex
-from specdemo.drafters.trie import Trie, best_first, boundary_scores, expected_streak, nodes_that_pay
+from specdemo.drafters.trie import Trie, best_first, boundary_scores, expected_streak, marginal_states, nodes_that_pay
 from specdemo.errors import Refusal
 
 NONE = torch.zeros(0, 4)
@@ -150,13 +150,20 @@ def test_drafts_merge_into_a_trie_without_duplicates():
 def test_best_first_tree_by_hand():
     table = [[(10, 0.6), (11, 0.3)], [(20, 0.5), (21, 0.4)], [(30, 0.9)]]
     # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 | 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
-    nodes = best_first(table, 5)
-    assert [(p, t, d) for p, t, d, _, _ in nodes] == [(-1, 10, 1), (-1, 11, 1), (0, 20, 2), (2, 30, 3), (0, 21, 2)]
-    assert [w for *_, w in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
-    assert [pr for *_, pr, _ in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
-    assert len(best_first(table, 99)) == 2 + 4 + 4
-    assert [t for _, t, *_ in best_first(table, 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
-    assert best_first([], 5) == [] and best_first(table, 0) == []
+    states = marginal_states(table)
+    nodes = best_first(states, 5)
+    assert [(n.parent, n.token, n.state) for n in nodes] == [(-1, 10, 0), (-1, 11, 0), (0, 20, 1), (2, 30, 2), (0, 21, 1)]
+    assert [n.weight for n in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
+    assert [n.prob for n in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
+    assert len(best_first(states, 99)) == 2 + 4 + 4
+    assert [n.token for n in best_first(states, 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
+    assert best_first([], 5) == [] and best_first(states, 0) == []
+
+
+def test_best_first_follows_states_that_know_more():
+    # after token 5 the second depth is known to be 7, after anything else it is open
+    states = [[(5, 0.5, 1), (6, 0.4, 2)], [(7, 1.0, -1)], [(8, 0.6, -1), (9, 0.4, -1)]]
+    assert [(n.parent, n.token) for n in best_first(states, 4)] == [(-1, 5), (0, 7), (-1, 6), (2, 8)]
 
 
 def test_best_first_is_the_best_tree_of_every_size():
@@ -167,9 +174,9 @@ def test_best_first_is_the_best_tree_of_every_size():
         for ranks in itertools.product(range(3), repeat=depth):
             weights.append(math.prod(table[d][r][1] for d, r in enumerate(ranks)))
     weights.sort(reverse=True)
-    nodes = best_first(table, len(weights))
-    assert [w for *_, w in nodes] == pytest.approx(weights)
-    assert all(parent < i for i, (parent, *_) in enumerate(nodes))
+    nodes = best_first(marginal_states(table), len(weights))
+    assert [n.weight for n in nodes] == pytest.approx(weights)
+    assert all(n.parent < i for i, n in enumerate(nodes))
 
 
 def test_node_count_follows_the_cost_curve():
@@ -212,10 +219,10 @@ def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
     net = FakeNet(lambda block, at: logs(*[[0.12, 0.5, 0.3, 0.08]] * len(block)), vocab_ids=[3, 5, 0, 6], mask_id=5)
     one = session.Session(net)
     one.start(16)
-    rows = one.rows(one.logits([[1, session.MASK, session.MASK]], 0), width=3)
+    rows = one.rows(one.logits(one.hidden([[1, session.MASK]], 0)), width=3)
     assert [[t for t, _ in row] for row in rows] == [[0, 3, 6]] * 2  # column 1 is the mask's
     assert [p for _, p in rows[0]] == pytest.approx([0.6, 0.24, 0.16])
-    full = one.full(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), 8)
+    full = session.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)
     assert full.tolist()[0] == pytest.approx([0.3, 0, 0, 0.1, 0, 0.2, 0.4, 0])
 
 

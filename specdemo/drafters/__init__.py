@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import ar, block, lookup
+from . import ar, ar_draft, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
 from .base import Drafter
 
 
@@ -62,6 +62,54 @@ METHODS: dict[str, Method] = {
             "If the last words stood earlier in the text, what followed them there is proposed again. No network at all: free, and hard to beat when the answer copies the prompt.",
             lookup.Params,
             lookup.LookupDrafter,
+        ),
+        Method(
+            "ar-draft",
+            "Small autoregressive drafter",
+            "A small model writes a few tokens one after the other, the large one checks them all at once. Each drafted token costs a pass of its own, which is what diffusion saves.",
+            ar_draft.Params,
+            ar_draft.SerialDrafter,
+            ("match", "ratio"),
+        ),
+        Method(
+            "specdiff",
+            "SpecDiff",
+            "A masked diffusion model fills a block of masks in a few denoising steps, several masks a step. More steps make better drafts but each is one more pass; T and the block length are yours to choose.",
+            specdiff.Params,
+            specdiff.SpecDiff,
+            ("match", "ratio"),
+            forbid=specdiff.forbid,
+        ),
+        Method(
+            "specdiff2",
+            "SpecDiff-2",
+            "One pass gives every position its own distribution, and several different drafts are drawn from it and merged into a tree. The target's own probabilities then say which draft promises the longest streak.",
+            specdiff2.Params,
+            specdiff2.SpecDiff2,
+            ("match", "point-mass"),
+            {"ratio": "choosing a draft by the target's probabilities changes the law of what ratio then accepts"},
+        ),
+        Method(
+            "diffuspec",
+            "DiffuSpec",
+            "A diffusion pass guesses every position on its own, so neighbours may not fit; a beam search through the lattice of candidates asks an n-gram model of the text so far which words follow each other. A controller lengthens or shortens the next draft.",
+            diffuspec.Params,
+            diffuspec.DiffuSpec,
+            why_not={"ratio": "the search picks its path instead of sampling it, so no q describes it"},
+        ),
+        Method(
+            "d2sd",
+            "D²SD",
+            "The first block's confidence says where the target will most likely refuse it. A second network, shown the block up to each of those places, drafts the rest again, and all branches are checked as one tree.",
+            d2sd.Params,
+            d2sd.D2SD,
+        ),
+        Method(
+            "tree",
+            "Best-first tree",
+            "One diffusion pass gives several candidates for every position, and the likeliest paths through them form a tree. It grows only while one more node is worth its milliseconds by the target's measured cost.",
+            tree.Params,
+            tree.TreeDrafter,
         ),
         Method(
             "block",

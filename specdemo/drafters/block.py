@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +27,9 @@ class BlockChain:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .session import MASK, frame
+        from .session import frame
 
-        began = time.perf_counter()
-        self.session.catch_up(context)
-        logits = self.session.logits([[context.ids[-1]] + [MASK] * self.gamma], len(context.ids) - 1)
-        rows = self.session.rows(logits[0, : context.budget])
-        self.session.timed(began)
+        rows = self.session.rows(self.session.fill(context, self.gamma))
         frames = [frame(rows, label="block")] if context.record else []
         return Draft.chain([row[0][0] for row in rows], [row[0][1] for row in rows], "block", frames=frames)
 

@@ -47,23 +47,30 @@ class Session:
 
     def catch_up(self, context: Context) -> None:
         """Give the network the target's features of everything committed since the last call; several rounds may have passed."""
-        features, start = context.take_features()
+        self.extend(*context.take_features())
+
+    def extend(self, features: torch.Tensor, start: int) -> None:
+        """The same with features at hand."""
         if features.shape[0]:
             self.net.extend(self.cache, features, start)
 
-    def logits(self, blocks: Sequence[Sequence[int]], anchor_position: int, first: int = 1, last: int | None = None) -> torch.Tensor:
-        """One pass over blocks of equal width ``[anchor, tokens or MASK ...]``.
+    def hidden(self, blocks: Sequence[Sequence[int]] | torch.Tensor, anchor_position: int) -> torch.Tensor:
+        """One pass over blocks of equal width ``[anchor, tokens or MASK ...]``: ``[B, w, H]``, slot k speaks about ``anchor_position + k``."""
+        return self.net.hidden(torch.as_tensor(blocks, dtype=torch.int64, device=self.device), anchor_position, self.cache)
 
-        Returns:
-            ``[B, slots, Vd]`` float32 logits of the slots ``first`` to ``last`` (exclusive), over the network's own vocabulary; slot k speaks about
-            position ``anchor_position + k``. The mask's own column is −inf: it is never proposed.
-        """
-        ids = torch.tensor(blocks, dtype=torch.int64, device=self.device)
-        hidden = self.net.hidden(ids, anchor_position, self.cache)
-        logits = self.net.logits(hidden[:, first:last]).float()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[..., H]`` to float32 ``[..., Vd]`` over the network's own vocabulary. The mask's column is −inf: it is never proposed."""
+        logits = self.net.logits(hidden).float()
         if self.never is not None:
             logits[..., self.never] = float("-inf")
         return logits
+
+    def fill(self, context: Context, gamma: int, fresh: bool = True) -> torch.Tensor:
+        """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks: logits ``[gamma, Vd]``, cut to the engine's budget."""
+        if fresh:
+            self.catch_up(context)
+        hidden = self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)
+        return self.logits(hidden[0, 1 : context.budget + 1])
 
     def timed(self, began: float) -> None:
         """Fold the time since ``began`` (time.perf_counter) into ``ms``; call after a host sync."""
@@ -72,18 +79,10 @@ class Session:
 
     def rows(self, logits: torch.Tensor, width: int = WIDTH) -> list[Row]:
         """The ``width`` likeliest candidates of every position of ``[..., Vd]`` logits, positions flattened; one copy to the host."""
-        return rows(logits, width, self.net.vocab_ids)
-
-    def full(self, probs: torch.Tensor, vocab_size: int) -> torch.Tensor:
-        """``[n, Vd]`` probabilities over the network's vocabulary as ``[n, vocab_size]`` over the target's."""
-        if self.net.vocab_ids is None:
-            return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
-        out = probs.new_zeros(probs.shape[0], vocab_size)
-        out[:, self.net.vocab_ids] = probs
-        return out
+        return rows(logits, self.net.vocab_ids, width)
 
 
-def rows(logits: torch.Tensor, width: int, vocab_ids: torch.Tensor | None) -> list[Row]:
+def rows(logits: torch.Tensor, vocab_ids: torch.Tensor | None, width: int = WIDTH) -> list[Row]:
     """See :meth:`Session.rows`. Probabilities are softmax values over the whole reduced vocabulary, in float32."""
     logits = logits.reshape(-1, logits.shape[-1])
     best, index = logits.topk(min(width, logits.shape[-1]), dim=-1)
@@ -91,6 +90,34 @@ def rows(logits: torch.Tensor, width: int, vocab_ids: torch.Tensor | None) -> li
     ids = index if vocab_ids is None else vocab_ids[index]
     packed = torch.stack((ids.double(), probs.double())).tolist()
     return [[(int(i), p) for i, p in zip(*pair, strict=True) if p > 0] for pair in zip(*packed, strict=True)]
+
+
+def pick(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
+    """One column of every row of ``[..., Vd]`` logits: the best, or, given a context, one sampled at its temperature."""
+    if context is None or context.temperature <= 0:
+        return logits.argmax(-1)
+    probs = (logits / context.temperature).softmax(-1).reshape(-1, logits.shape[-1])
+    where = probs.device if context.generator is None else context.generator.device
+    return torch.multinomial(probs.to(where), 1, generator=context.generator).to(probs.device).view(logits.shape[:-1])
+
+
+def law(logits: torch.Tensor, temperature: float, columns: torch.Tensor) -> torch.Tensor:
+    """The distribution ``[n, Vd]`` that :func:`pick` drew ``columns`` from: one-hot at temperature 0."""
+    return (logits / temperature).softmax(-1) if temperature > 0 else one_hot(columns, logits)
+
+
+def one_hot(columns: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """``[n, Vd]`` with all mass on one column a row."""
+    return torch.zeros_like(like).scatter_(-1, columns[..., None], 1.0)
+
+
+def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
+    """``[n, Vd]`` over the network's vocabulary as ``[n, vocab_size]`` over the target's."""
+    if vocab_ids is None:
+        return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
+    out = probs.new_zeros(probs.shape[0], vocab_size)
+    out[:, vocab_ids] = probs
+    return out
 
 
 def frame(rows: Sequence[Row], ids: Sequence[int] | None = None, masked: Sequence[bool] | None = None, **more: Any) -> Denoise:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .base import Draft
-
-Table = Sequence[Sequence[tuple[int, float]]]  # per depth the candidates (token, probability), best first
 
 
 @dataclass
@@ -51,36 +48,52 @@ class Trie:
         return Draft(self.tokens, self.parent, self.probs, origin=self.origin, **more)
 
 
-def best_first(table: Table, budget: int, floor: float = 0.0) -> list[tuple[int, int, int, float, float]]:
-    """The ``budget`` likeliest nodes of the product of marginals, likeliest first (DDTree, arXiv 2604.12989).
+def best_first(states: Sequence[Sequence[tuple[int, float, int]]], budget: int, floor: float = 0.0) -> list[Node]:
+    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv 2604.12989, for more than one table).
 
     Args:
-        table: per depth the candidates as (token, probability), best first.
+        states: what may come next in each state, as (token, probability, next state or -1), best first. The anchor is in state 0.
+            Plain marginals are the chain of states of :func:`marginal_states`; a state of its own says that a path knows more.
         budget: most nodes.
         floor: nodes whose path is less likely than this are left out.
     Returns:
-        Nodes as (parent index or -1, token, depth from 1, probability of the token, probability of the path). Every prefix of the list is a tree,
-        and no other tree of that size has a larger sum of path probabilities.
+        Nodes, every prefix of which is a tree; no tree of that size has a larger sum of path probabilities.
     """
-    nodes: list[tuple[int, int, int, float, float]] = []
-    if not table or not table[0] or budget < 1:
-        return nodes
-    heap = [(-table[0][0][1], 0, -1, 0, 0, 1.0)]  # -path probability, tie-break, parent, depth - 1, rank, parent's path probability
-    made = 1
+    nodes: list[Node] = []
+    heap: list[tuple[float, int, int, int, int, float]] = []  # -path probability, tie-break, parent, state, rank, parent's path probability
+    made = 0
+
+    def offer(parent: int, state: int, rank: int, above: float) -> None:
+        nonlocal made
+        if state >= 0 and rank < len(states[state]):
+            heapq.heappush(heap, (-above * states[state][rank][1], made, parent, state, rank, above))
+            made += 1
+
+    offer(-1, 0 if states else -1, 0, 1.0)
     while heap and len(nodes) < budget:
-        weight, _, parent, depth, rank, above = heapq.heappop(heap)
+        weight, _, parent, state, rank, above = heapq.heappop(heap)
         if -weight <= floor:
             break
-        row = table[depth]
-        token, prob = row[rank]
-        nodes.append((parent, token, depth + 1, prob, -weight))
-        if rank + 1 < len(row):
-            heapq.heappush(heap, (-above * row[rank + 1][1], made, parent, depth, rank + 1, above))
-            made += 1
-        if depth + 1 < len(table) and table[depth + 1]:
-            heapq.heappush(heap, (weight * table[depth + 1][0][1], made, len(nodes) - 1, depth + 1, 0, -weight))
-            made += 1
+        token, prob, after = states[state][rank]
+        nodes.append(Node(parent, token, prob, -weight, state))
+        offer(parent, state, rank + 1, above)
+        offer(len(nodes) - 1, after, 0, -weight)
     return nodes
+
+
+class Node(NamedTuple):
+    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and its path's probability, the state it came from."""
+
+    parent: int
+    token: int
+    prob: float
+    weight: float
+    state: int
+
+
+def marginal_states(rows: Sequence[Sequence[tuple[int, float]]]) -> list[list[tuple[int, float, int]]]:
+    """Independent marginals, one row a depth, as states: whatever was chosen at depth d, depth d + 1 offers the same."""
+    return [[(token, p, d + 1 if d + 1 < len(rows) else -1) for token, p in row] for d, row in enumerate(rows)]
 
 
 def nodes_that_pay(weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float) -> tuple[int, float]:
@@ -121,8 +134,3 @@ def boundary_scores(conf: Sequence[float]) -> list[float]:
         scores.append(product * (1.0 - c))
         product *= c
     return scores
-
-
-def log(p: float) -> float:
-    """log p that takes 0."""
-    return math.log(p) if p > 0 else -1e9

@@ -1,0 +1,87 @@
+"""D²SD: a second diffusion pass starts again at the places where the first draft will most likely be refused (arXiv 2606.04446)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Refusal
+from .base import Context, Draft, Verdict, number
+from .trie import Trie, boundary_scores
+
+
+@dataclass(frozen=True)
+class Params:
+    gamma: int = number(7, 1, 15, "Masks in the block (the paper: 15)")
+    branches: int = number(4, 0, 15, "K, how many likely boundaries get a second draft")
+
+    def check(self) -> None:
+        if self.branches > self.gamma:
+            raise Refusal(f"branches ({self.branches}) must not be above gamma ({self.gamma}), the number of boundaries; lower branches or raise gamma.")
+
+
+class D2SD:
+    """Confidence says where the first block will fail; the variable-prefix network, shown the block up to there, drafts the rest anew.
+
+    All branches are one batched pass. Block and branches form one trie, so a shared prefix is verified once.
+    """
+
+    def __init__(self, loaded: Any, params: Params) -> None:
+        from .session import session
+
+        self.params = params
+        self.first = session(loaded)
+        self.second = session(loaded, "vp", self.first) if params.branches else self.first
+        self.first.check_gamma(params.gamma)
+        self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
+        if self.second is not self.first:
+            if self.second.layer_ids != self.first.layer_ids:
+                raise Refusal("The two D²SD networks of this pair read different target layers; use two that read the same.")
+            self.weights = f"first pass: {self.first.weights}; second pass: {self.second.weights}"
+        elif params.branches:
+            self.weights += ", for both passes"
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        self.first.start(capacity)
+        if self.second is not self.first:
+            self.second.start(capacity)
+
+    def propose(self, context: Context) -> Draft:
+        from .session import frame
+
+        features = context.take_features()
+        for one in dict.fromkeys((self.first, self.second)):
+            one.extend(*features)
+        rows = self.first.rows(self.first.fill(context, self.params.gamma, fresh=False))
+        guess, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
+        scores = boundary_scores(conf)
+        where = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
+        trie = Trie(context.budget)
+        trie.add(guess, conf, "block")
+        frames = [frame(rows, label="block")] if context.record else []
+        for n, (i, again) in enumerate(zip(where, self._again(context, guess, where), strict=True)):
+            trie.add(guess[:i] + [row[0][0] for row in again], conf[:i] + [row[0][1] for row in again], "branch")
+            if context.record:
+                frames.append(frame(rows[:i] + again, label=f"branch after {i}", step=1, steps=2, row=n + 1))
+        notes = {}
+        if context.record:
+            if where:
+                frames[0].steps = 2
+            notes = {"boundaries": scores, "branches": where}
+        return trie.draft(frames=frames, notes=notes)
+
+    def observe(self, verdict: Verdict) -> None:
+        pass
+
+    def _again(self, context: Context, guess: list[int], where: list[int]) -> list[list[list[tuple[int, float]]]]:
+        """The second pass: for every boundary i the rows of the masks behind ``[anchor, t1 … ti]``."""
+        from .session import MASK
+
+        gamma = len(guess)
+        if not where:
+            return []
+        blocks = [[context.ids[-1], *guess[:i]] + [MASK] * (gamma - i) for i in where]
+        hidden = self.second.hidden(blocks, len(context.ids) - 1)
+        slots = [(b, k) for b, i in enumerate(where) for k in range(i + 1, gamma + 1)]
+        rows = iter(self.second.rows(self.second.logits(hidden[[b for b, _ in slots], [k for _, k in slots]])))
+        return [[next(rows) for _ in range(gamma - i)] for i in where]

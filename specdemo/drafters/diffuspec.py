@@ -1,0 +1,177 @@
+"""DiffuSpec: the lattice of one diffusion pass, a path search that asks whether words follow each other, an adaptive length (arXiv 2510.02358).
+
+Differences from the paper, each named in the reference: the n-gram model is built online from prompt and output instead of fitted to
+the test's domain; scores are divided by the path's length, as sums favour an early end; the length controller may start bias-corrected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..errors import Refusal
+from .base import Context, Draft, Verdict, choice, number
+from .ngram import NgramModel
+from .trie import Trie
+
+ORDER = 3  # of the n-gram model, as in the paper
+MOST = 15  # M_max, most candidates of one position
+
+Row = Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Params:
+    k_max: int = number(15, 1, 15, "Longest draft, in masks (the paper: 30)")
+    k_min: int = number(7, 1, 15, "Shortest draft (the paper: 20)")
+    steps: int = number(1, 1, 8, "Refinement passes S before the lattice is read")
+    beam: int = number(3, 1, 16, "Paths kept by the search, B")
+    tau: float = number(0.8, 0.05, 1.0, "A position keeps the fewest candidates with this much probability together, τ")
+    mix: float = number(0.5, 0.0, 1.0, "λ: 1 trusts the diffusion model alone, 0 the n-grams of the text so far")
+    paths: int = number(1, 1, 16, "How many of the best paths are verified, as one tree (the paper: 1)")
+    length: str = choice("corrected", ("corrected", "paper", "fixed"), "Draft length: adaptive from an unbiased start, adaptive as printed, or always k_max")
+    delta: int = number(5, 0, 15, "Masks added when whole drafts are accepted, δ (the paper: 10)")
+    rho: float = number(0.5, 0.05, 1.0, "How fast the averages of the controller move, ρ")
+
+    def check(self) -> None:
+        if self.k_min > self.k_max:
+            raise Refusal(f"k_min ({self.k_min}) must not be above k_max ({self.k_max}); lower one or raise the other.")
+        if self.paths > self.beam:
+            raise Refusal(f"paths ({self.paths}) must not be above beam ({self.beam}), as only those are kept; raise beam or lower paths.")
+
+
+class Path(NamedTuple):
+    """One path through the lattice: its ids, the drafter's probabilities, its score (mean over its tokens), whether it ended itself."""
+
+    ids: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
+    score: float = 0.0
+    ended: bool = False
+
+
+def prune(row: Row, tau: float, most: int = MOST) -> Row:
+    """The smallest Top-M of a position with mass at least ``tau``, at most ``most`` (eq. 7)."""
+    mass = 0.0
+    for m, (_, p) in enumerate(row[:most], 1):
+        mass += p
+        if mass >= tau - 1e-9:
+            return row[:m]
+    return row[:most]
+
+
+def lattice_of(rows: Sequence[Row], tau: float, eos_ids: Sequence[int], most: int = MOST) -> list[Row]:
+    """Pruned candidates of every position, up to the first where an end token is among them by its own rank."""
+    lattice: list[Row] = []
+    for row in rows:
+        lattice.append(prune(row, tau, most))
+        if any(token in eos_ids for token, _ in lattice[-1]):
+            break
+    return lattice
+
+
+def search(lattice: Sequence[Row], model: NgramModel, history: Sequence[int], beam: int, mix: float, eos_ids: Sequence[int] = ()) -> list[Path]:
+    """The ``beam`` best paths by mean of λ·log q + (1 − λ)·log p_ngram (eq. 8), best first."""
+    tail = list(history[-(ORDER - 1) :]) if ORDER > 1 else []
+    beams = [Path()]
+    for row in lattice:
+        grown = [path for path in beams if path.ended]
+        for path in beams:
+            if path.ended:
+                continue
+            before = [*tail, *path.ids][-(ORDER - 1) :]
+            n = len(path.ids)
+            for token, p in row:
+                step = mix * math.log(max(p, 1e-30)) + (1 - mix) * math.log(model.prob(before, token))
+                grown.append(Path((*path.ids, token), (*path.probs, p), (path.score * n + step) / (n + 1), token in eos_ids))
+        beams = sorted(grown, key=lambda path: -path.score)[:beam]
+    return beams
+
+
+class LengthController:
+    """ADL: averages of how long the drafter wanted to go on and how much was accepted decide the next length (eq. 9 to 11).
+
+    As printed (``paper``) both averages start at 0, so the first update halves the length and it hardly recovers; ``corrected`` divides
+    by the weight that a moving average has seen so far (1 − (1 − ρ)^t).
+    """
+
+    def __init__(self, k_min: int, k_max: int, delta: float, rho: float, kind: str = "corrected") -> None:
+        self.k_min, self.k_max, self.delta, self.rho, self.kind = k_min, k_max, delta, rho, kind
+        self.k, self.gen, self.acc, self._gen, self._acc, self._seen = k_max, 0.0, 0.0, 0.0, 0.0, 0.0
+
+    def update(self, generated: int, accepted: int) -> int:
+        """``generated``: tokens before the drafter's own end, at most k; ``accepted``: drafts kept. Returns the next length."""
+        keep = 1 - self.rho
+        self._gen, self._acc = keep * self._gen + self.rho * generated, keep * self._acc + self.rho * accepted
+        self._seen = keep * self._seen + self.rho
+        scale = self._seen if self.kind == "corrected" else 1.0
+        self.gen, self.acc = self._gen / scale, self._acc / scale
+        if self.kind != "fixed":
+            wanted = self.gen + self.delta * (self.acc >= self.gen)
+            self.k = int(round(min(max(wanted, self.k_min), self.k_max)))
+        return self.k
+
+
+class DiffuSpec:
+    def __init__(self, loaded: Any, params: Params) -> None:
+        from .session import session
+
+        self.session, self.params, self.eos = session(loaded), params, tuple(loaded.eos_ids)
+        self.session.check_gamma(params.k_max, "k_max")
+        self.vocab_size = loaded.model.config.vocab_size
+        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        p = self.params
+        self.session.start(capacity)
+        self.model = NgramModel(ORDER, self.vocab_size)
+        self.control = LengthController(p.k_min, p.k_max, p.delta, p.rho, p.length)
+        self.generated: int | None = None
+
+    def propose(self, context: Context) -> Draft:
+        p = self.params
+        self.model.follow(context.ids)
+        k = min(self.control.k, context.budget)
+        frames: list[Any] = []
+        rows = self._rows(context, k, frames)
+        self.generated = next((i for i, row in enumerate(rows) if row[0][0] in self.eos), k)
+        lattice = lattice_of(rows, p.tau, self.eos)
+        paths = search(lattice, self.model, context.ids, p.beam, p.mix, self.eos)
+        trie = Trie(context.budget)
+        for n, path in enumerate(paths[: p.paths]):
+            trie.add(path.ids, path.probs, "path" if n == 0 else f"path {n + 1}")
+        notes = {}
+        if context.record:
+            notes = {
+                "lattice": [[list(c) for c in row] for row in lattice],
+                "paths": [{"ids": list(path.ids), "score": path.score} for path in paths],
+                "path": 0,
+                "length": {"k": self.control.k, "gen": self.control.gen, "acc": self.control.acc},
+            }
+        return trie.draft(frames=frames, notes=notes)
+
+    def observe(self, verdict: Verdict) -> None:
+        if self.generated is not None:
+            self.control.update(self.generated, len(verdict.path))
+            self.generated = None
+
+    def _rows(self, context: Context, k: int, frames: list[Any]) -> list[list[tuple[int, float]]]:
+        """S passes; each fixes the surest masks, a position's candidates are those of the pass that fixed it."""
+        from .session import MASK, frame
+
+        net, steps = self.session, min(self.params.steps, k)
+        net.catch_up(context)
+        block, table = [context.ids[-1]] + [MASK] * k, [[] for _ in range(k)]
+        for step in range(steps):
+            masked = [i for i in range(k) if block[i + 1] == MASK]
+            hidden = net.hidden([block], len(context.ids) - 1)[0, 1:]
+            rows = net.rows(net.logits(hidden if len(masked) == k else hidden[masked]), MOST)
+            for m, i in enumerate(masked):
+                table[i] = rows[m]
+            masked.sort(key=lambda i: -table[i][0][1])
+            for i in masked[: math.ceil(len(masked) / (steps - step))]:
+                block[i + 1] = table[i][0][0]
+            if context.record:
+                frames.append(frame([row[:8] for row in table], None, [t == MASK for t in block[1:]], label=f"pass {step + 1} of {steps}", step=step, steps=steps))
+        return table

@@ -1,0 +1,69 @@
+"""SpecDiff-2: K drafts sampled from one pass, merged into a trie; the target's own probabilities choose among them (arXiv 2511.00606)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Context, Draft, Verdict, choice, number
+from .trie import Trie, expected_streak
+
+KEPT = 64  # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail costs nothing
+
+
+@dataclass(frozen=True)
+class Params:
+    gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens of each draft")
+    drafts: int = number(8, 1, 32, "K, how many drafts are drawn from the one pass")
+    temperature: float = number(1.5, 0.1, 4.0, "Temperature of the drafts, higher = more different", step=0.1)
+    argmax: str = choice("yes", ("yes", "no"), "Whether the first of the K drafts is the best guess at every position")
+
+
+class SpecDiff2:
+    """Hands over every draft with the nodes it runs through: under *point-mass* the engine keeps the one with the highest expected streak
+    of the target's probabilities, under *match* the longest one that the target writes itself."""
+
+    def __init__(self, loaded: Any, params: Params) -> None:
+        from .session import session
+
+        self.session, self.params = session(loaded, "streak"), params
+        self.session.check_gamma(params.gamma)
+        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        self.session.start(capacity)
+
+    def propose(self, context: Context) -> Draft:
+        from .session import frame
+
+        logits = self.session.fill(context, self.params.gamma)
+        rows = self.session.rows(logits, KEPT)
+        trie, drafts = Trie(context.budget), []
+        for ids, probs in self._draw(rows, context):
+            nodes = trie.add(ids, probs, f"draft {len(drafts) + 1}")
+            drafts.append({"ids": ids[: len(nodes)], "nodes": nodes, "score": expected_streak(probs[: len(nodes)])})
+        frames = [frame([row[:8] for row in rows], label="block")] if context.record else []
+        notes = {"drafts": drafts, "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["score"])}
+        return trie.draft(draws=[one["nodes"] for one in drafts], frames=frames, notes=notes)
+
+    def observe(self, verdict: Verdict) -> None:
+        pass
+
+    def _draw(self, rows: list[list[tuple[int, float]]], context: Context) -> list[tuple[list[int], list[float]]]:
+        """K drafts as (ids, the drafter's untempered probabilities). Independent of the target's coins: the drafter has its own generator."""
+        import torch
+
+        p, out = self.params, []
+        if p.argmax == "yes":
+            out.append(([row[0][0] for row in rows], [row[0][1] for row in rows]))
+        more = p.drafts - len(out)
+        if more:
+            device = context.generator.device if context.generator is not None else "cpu"
+            table = torch.zeros(len(rows), max(map(len, rows)), device=device)
+            for i, row in enumerate(rows):
+                table[i, : len(row)] = torch.tensor([prob for _, prob in row])
+            drawn = torch.multinomial(table ** (1 / p.temperature), more, replacement=True, generator=context.generator).tolist()
+            for k in range(more):
+                chosen = [row[drawn[i][k]] for i, row in enumerate(rows)]
+                out.append(([t for t, _ in chosen], [prob for _, prob in chosen]))
+        return out

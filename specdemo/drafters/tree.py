@@ -1,0 +1,48 @@
+"""The best-first tree of a block's marginals, as large as the measured cost of a target pass says (DDTree, CaDDTree)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Context, Draft, Verdict, number
+from .trie import best_first, marginal_states, nodes_that_pay
+
+
+@dataclass(frozen=True)
+class Params:
+    gamma: int = number(10, 1, 15, "Masks in the block, so the depth of the tree")
+    budget: int = number(0, 0, 63, "Nodes of the tree; 0 takes as many as pay by the measured cost of a target pass")
+
+
+class TreeDrafter:
+    """One pass gives every depth its own distribution; the likeliest paths of their product form the tree."""
+
+    def __init__(self, loaded: Any, params: Params) -> None:
+        from .session import session
+
+        self.session, self.params = session(loaded), params
+        self.session.check_gamma(params.gamma)
+        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        self.session.start(capacity)
+
+    def propose(self, context: Context) -> Draft:
+        from .session import frame
+
+        began = time.perf_counter()
+        rows = self.session.rows(self.session.fill(context, self.params.gamma))
+        nodes = best_first(marginal_states(rows), min(context.budget, self.params.budget or context.budget))
+        self.session.timed(began)
+        if not self.params.budget:
+            nodes = nodes[: nodes_that_pay([n.weight for n in nodes], context.row_ms, self.session.ms)[0]]
+        draft = Draft([n.token for n in nodes], [n.parent for n in nodes], [n.prob for n in nodes], origin=["block"] * len(nodes))
+        if context.record:
+            draft.frames = [frame(rows, label="block")]
+            draft.notes = {"expected": 1 + sum(n.weight for n in nodes)}
+        return draft
+
+    def observe(self, verdict: Verdict) -> None:
+        pass
