@@ -167,7 +167,7 @@ class Lane:
             self.ids.append(token)
             kept.append((token, text))
             self.gaps.append(rows.top2_gap(row))
-            if self.request.keep_logits:
+            if self.request.check:
                 self.logits.append(rows.logits[row].clone())
             if self.finish:
                 break

@@ -13,6 +13,7 @@ from .. import __version__
 from ..drafters import METHODS
 from ..errors import Refusal
 from ..events import Done, Event, Start
+from .check import check_exact, first_difference
 from .lane import Lane
 from .load import Engine
 from .request import Request
@@ -46,7 +47,10 @@ def race(engine: Engine, request: Request, cancel: threading.Event | None = None
                     stopped = True
                     break
                 yield from min(running, key=lambda lane: lane.clock).advance()
-            yield _done(engine, request, lanes, stopped, note)
+            done = _done(engine, request, lanes, stopped, note)
+            if request.check and not stopped:
+                done.result["exact"] = check_exact(engine, request, lanes[-1] if lanes[-1].name == "spec" else lanes[0], limit)
+            yield done
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
             raise Refusal("The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close other programs that use the GPU.") from None
@@ -146,11 +150,5 @@ def _compare(engine: Engine, ar: Lane, spec: Lane) -> dict[str, Any]:
 
 def _identity(ar: Lane, spec: Lane, stopped: bool) -> dict[str, Any]:
     """Whether both lanes wrote the same ids (as far as both got, if a person stopped them), else where they part and how near a tie it was."""
-    mine, plain = spec.output, ar.output
-    shared = min(len(mine), len(plain))
-    for position in range(shared):
-        if mine[position] != plain[position]:
-            return {"identical": False, "first_difference": {"position": position, "top2_gap": ar.gaps[position]}}
-    if len(mine) != len(plain) and not stopped:
-        return {"identical": False, "first_difference": {"position": shared, "top2_gap": None}}
-    return {"identical": True}
+    difference = first_difference(spec, ar, prefix_only=stopped)
+    return {"identical": difference is None, "first_difference": difference}

@@ -26,7 +26,7 @@ class Request:
         stop: strings that end the answer (cut from its text).
         record: whether the draft's frames and per-node probabilities are wanted; never changes what is written.
         lanes: ``both``, or one alone (a bench that has the other already).
-        keep_logits: keep the target's logits of every written token for a bitwise comparison.
+        check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one row, and compares (see ``check.py``).
     """
 
     prompt: str
@@ -38,7 +38,7 @@ class Request:
     stop: tuple[str, ...] = ()
     record: bool = True
     lanes: str = "both"
-    keep_logits: bool = False
+    check: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str) or not self.prompt.strip():
@@ -53,6 +53,8 @@ class Request:
             raise Refusal(f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not {self.max_new_tokens!r}.")
         if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
             raise Refusal("Stop strings must be a list of texts that are not empty.")
+        if self.check not in ("", "exact") or (self.check and (self.rule != "match" or self.lanes == "ar")):
+            raise Refusal("The check must be “exact”, and it needs the rule “match” and a speculative lane.")
         method = METHODS[self.method]
         if isinstance(self.params, dict):
             self.params = checked(method.params, self.params)

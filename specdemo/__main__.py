@@ -1,0 +1,94 @@
+"""The command line: ``python -m specdemo race|models|bench|corpus|train|export``. It only parses and delegates."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .errors import Refusal
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 = done, 1 = refused (one sentence on stderr), 130 = interrupted."""
+    args = _parser().parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except Refusal as refusal:
+        print(f"specdemo: {refusal}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("specdemo: stopped.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specdemo", description="A language model and its diffusion drafter race plain decoding.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    race = commands.add_parser("race", help="answer one prompt twice, plainly and with a drafter, and compare")
+    race.add_argument("prompt", help="the question; “-” reads it from standard input")
+    race.add_argument("--pair", default="smollm2-135m", help="see “specdemo models” (default: %(default)s)")
+    race.add_argument("--method", default="best", help="how drafts are made (default: %(default)s)")
+    race.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the method, e.g. gamma=7; may be repeated")
+    race.add_argument("--rule", default="match", help="match, ratio or point-mass (default: %(default)s)")
+    race.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    for name, kind, default in (("temperature", float, 0.0), ("top-k", int, 0), ("top-p", float, 1.0), ("min-p", float, 0.0), ("repetition-penalty", float, 1.0), ("seed", int, 0)):
+        race.add_argument(f"--{name}", type=kind, default=default, metavar="X", help="default: %(default)s")
+    race.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this text; may be repeated")
+    race.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: bfloat16 where the processor has it, else float32")
+    race.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+    race.add_argument("--check", default="", choices=("exact",), help="also decode one token a pass and compare bit for bit")
+    race.add_argument("--trace", type=Path, metavar="FILE", help="save everything that happened, for replay")
+    race.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout (tokens go to stderr)")
+    race.set_defaults(run=_race)
+
+    models = commands.add_parser("models", help="list pairs, what is there and what is missing")
+    models.add_argument("--json", action="store_true")
+    models.set_defaults(run=_models)
+
+    export = commands.add_parser("export", help="turn a trace into one HTML page that works offline")
+    export.add_argument("trace", type=Path)
+    export.add_argument("html", type=Path)
+    export.set_defaults(run=_export)
+
+    from .bench import cli as bench
+    from .training import cli as training
+
+    bench.add_arguments(commands.add_parser("bench", help="measure methods on a file of prompts"))
+    training.add_corpus_arguments(commands.add_parser("corpus", help="let the target write training text"))
+    training.add_train_arguments(commands.add_parser("train", help="train a drafter for a target"))
+    return parser
+
+
+def _race(args: argparse.Namespace) -> int:
+    from .terminal import run_race
+
+    return run_race(args)
+
+
+def _models(args: argparse.Namespace) -> int:
+    from .models import pair_states
+    from .terminal import print_models
+
+    states = pair_states()
+    print(json.dumps(states, ensure_ascii=False)) if args.json else print_models(states)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from .events import load_trace
+    from .ui.export import export_html
+
+    page = export_html([event.to_dict() for event in load_trace(args.trace)])
+    try:
+        args.html.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"The page could not be written to {args.html} ({error.strerror}); choose another place.") from None
+    print(args.html)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Proof that nothing was lost: the answer again, one token a pass, compared bit for bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .lane import Lane
+from .request import Request
+
+if TYPE_CHECKING:
+    from .load import Engine
+
+
+def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[str, Any] | None:
+    """Where two lanes' outputs part, with the gap between ``other``'s two best logits there (0 = an exact tie); None if nowhere."""
+    a, b = one.output, other.output
+    for position, (mine, theirs) in enumerate(zip(a, b, strict=False)):
+        if mine != theirs:
+            return {"position": position, "top2_gap": other.gaps[position]}
+    if len(a) != len(b) and not prefix_only:
+        return {"position": min(len(a), len(b)), "top2_gap": None}
+    return None
+
+
+def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dict[str, Any]:
+    """Compare a finished speculative lane with plain decoding at the fixed verify width (bit for bit) and with the one-row kernel (by token).
+
+    Returns:
+        ``identical`` (tokens and every bit of the logits they were chosen from, against the fixed width), ``positions`` compared, ``unequal``
+        rows of logits, ``max_difference`` between them, ``reference_width``, and ``one_row`` {identical, first_difference}.
+    """
+    from .load import VERIFY_WIDTH
+
+    reference = _decode(engine, request, spec, limit, VERIFY_WIDTH)
+    one_row = _decode(engine, request, spec, limit, 1)
+    pairs = [(a.float(), b.float()) for a, b in zip(spec.logits, reference.logits, strict=False)]
+    unequal = sum(not torch.equal(a, b) for a, b in pairs)
+    difference = first_difference(spec, one_row)
+    return {
+        "identical": spec.output == reference.output and not unequal,
+        "same_tokens": spec.output == reference.output,
+        "positions": len(pairs),
+        "unequal": unequal,
+        "max_difference": max((float((a - b).abs().max()) for a, b in pairs), default=0.0),
+        "reference_width": VERIFY_WIDTH,
+        "one_row": {"identical": difference is None, "first_difference": difference},
+    }
+
+
+def _decode(engine: Engine, request: Request, spec: Lane, limit: int, width: int) -> Lane:
+    lane = Lane(engine, request, spec.ids[: spec.prompt_length], limit, width=width)
+    lane.prefill()
+    while not lane.finish:
+        lane.advance()
+    return lane

@@ -1,0 +1,133 @@
+"""A race in the terminal: the speculative lane's tokens in colour as they come, then the summary."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .errors import Refusal
+from .events import Done, DraftMade, Event, Prefill, Verify, save_trace
+
+STYLES = {"accepted": "bold blue", "correction": "yellow underline", "bonus": "cyan", "plain": "default", "rejected": "dim strike"}
+
+
+def parse_params(pairs: list[str]) -> dict[str, str]:
+    """``["gamma=7"] -> {"gamma": "7"}``"""
+    out = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise Refusal(f"--param needs NAME=VALUE, for instance gamma=7, not {pair!r}.")
+        out[name.strip().replace("-", "_")] = value.strip()
+    return out
+
+
+def run_race(args: argparse.Namespace) -> int:
+    """The ``race`` command; see ``__main__``."""
+    from .engine.request import Request
+    from .engine.sampling import Sampling
+
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    sampling = Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
+    request = Request(
+        prompt,
+        args.method,
+        parse_params(args.param),
+        sampling,
+        args.max_new_tokens,
+        args.rule,
+        tuple(args.stop),
+        record=args.trace is not None or not args.json,
+        check=args.check,
+    )  # everything a person can get wrong is refused before the model loads
+    from .engine import load_engine, race
+
+    console = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
+    with console.status("Loading") as status:
+        engine = load_engine(args.pair, args.dtype, args.device, lambda message, part: status.update(message if part is None else f"{message} {part:.0%}"))
+    console.print(_legend())
+    events: list[Event] = []
+    printer = Printer(console)
+    for event in race(engine, request):
+        events.append(event)
+        printer.show(event)
+    if args.trace:
+        save_trace(events, args.trace)
+    _summary(console, events[-1])
+    if args.json:
+        print(json.dumps(events[-1].to_dict()["result"], ensure_ascii=False))
+    return 0
+
+
+def _legend() -> Text:
+    words = {"accepted": "accepted draft", "correction": "target's correction", "bonus": "bonus token", "plain": "plain token", "rejected": "rejected draft"}
+    return Text.assemble("The speculative lane: ", *((f" {word} ", STYLES[source]) for source, word in words.items()))
+
+
+class Printer:
+    """Prints the speculative lane as it grows. Model text is printed as text: markup in it is never interpreted."""
+
+    def __init__(self, console: Console):
+        self.console, self.vocab, self.drafted = console, {}, []
+
+    def show(self, event: Event) -> None:
+        self.vocab.update(getattr(event, "vocab", {}))
+        if isinstance(event, Prefill) and event.lane == "spec":
+            self._print(event.text, "plain")
+        elif isinstance(event, DraftMade):
+            self.drafted = event.tokens
+        elif isinstance(event, Verify):
+            for kept in event.kept:
+                self._print(kept["text"], kept["source"])
+            if "rejected" in event.status:
+                self._print(self.vocab.get(str(self.drafted[event.status.index("rejected")]), ""), "rejected")
+
+    def _print(self, text: str, source: str) -> None:
+        self.console.print(Text(text, STYLES[source]), end="", soft_wrap=True)
+
+
+def _summary(console: Console, done: Done) -> None:
+    r = done.result
+    ar, spec = r["ar"], r["spec"]
+    console.print("\n")
+    table = Table(title=f"{r['method']} on {r['pair']}, {r['dtype']}, {r['hardware']}", title_justify="left")
+    for column in ("lane", "tokens", "tokens/s", "seconds", "first token", "rounds", "tokens/round", "accepted/round"):
+        table.add_column(column, justify="right" if column != "lane" else "left")
+    table.add_row("plain", str(ar["tokens"]), f"{ar['tokens_per_second']:.1f}", f"{ar['seconds']:.2f}", f"{ar['ttft_seconds']:.2f}", str(ar["tokens"] - 1), "1", "0")
+    table.add_row(
+        "speculative", str(spec["tokens"]), f"{spec['tokens_per_second']:.1f}", f"{spec['seconds']:.2f}", f"{spec['ttft_seconds']:.2f}",
+        str(spec["rounds"]), f"{spec['tokens_per_round']:.2f}", f"{spec['accepted_per_round']:.2f}",
+    )  # fmt: skip
+    console.print(table)
+    for line in verdict(r):
+        console.print(Text(line))
+
+
+def verdict(r: dict[str, Any]) -> list[str]:
+    """The outcome in sentences; slower is said as plainly as faster."""
+    lines = []
+    if r["speedup"]:
+        word = "faster" if r["speedup"] >= 1 else "as fast, so slower: drafting did not pay here"
+        lines.append(f"{r['speedup']:.2f} times {word} (predicted from the measured costs: {r['predicted_speedup'] or 0:.2f}).")
+    if r["identical"]:
+        lines.append("Both lanes wrote exactly the same tokens.")
+    elif r["identical"] is False:
+        gap = r["first_difference"]["top2_gap"]
+        near = "" if gap is None else f"; the two best tokens were {gap:.3g} apart there" + (", a near-tie of different kernels" if gap < 0.5 else "")
+        lines.append(f"The lanes differ from token {r['first_difference']['position']} on{near}.")
+    else:
+        lines.append("This rule keeps the target's distribution, not the sample, so the two texts may differ.")
+    if exact := r.get("exact"):
+        same = "bit for bit identical" if exact["identical"] else f"{exact['unequal']} of {exact['positions']} rows differ (by at most {exact['max_difference']:.3g})"
+        lines.append(f"Against decoding one token a pass at width {exact['reference_width']}: {same}.")
+        other = exact["one_row"]["first_difference"]
+        lines.append("Against the one-row kernel: " + ("identical." if other is None else f"first difference at token {other['position']}, top-2 gap {other['top2_gap']}."))
+    if r.get("note"):
+        lines.append(r["note"])
+    return lines
