@@ -1,0 +1,124 @@
+"""models.yaml: which target goes with which drafters."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import Refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("block", "vp", "mdlm", "streak", "ar")
+DTYPES = ("bf16", "fp32", "fp16", "8bit", "4bit")
+SOURCE_KEYS = {"wheel": {"wheel", "sha256", "file", "file_sha256"}, "hub": {"hub", "revision"}, "path": {"path"}}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and its drafters.
+
+    Attributes:
+        target: sources in order, each a dict with one of the keys ``wheel``, ``hub``, ``path``.
+        drafters: kind to an absolute folder, or to a hub id written ``hub:owner/name``.
+        dtypes: what the target may be loaded in, the preferred one first.
+        thinking: for targets with a thinking mode, whether the drafters were trained with it on; None where there is none.
+        blocked: why its diffusion drafter cannot be loaded here, or None.
+    """
+
+    id: str
+    title: str
+    license: str
+    size: str
+    target: tuple[dict[str, str], ...]
+    drafters: dict[str, str] = field(default_factory=dict)
+    hardware: str = ""
+    dtypes: tuple[str, ...] = ("bf16", "fp32")
+    thinking: bool | None = None
+    blocked: str | None = None
+    remote_code: bool = False
+    notes: str = ""
+
+
+def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
+    """All pairs by id, in the order of the file (default: models.yaml beside app.py)."""
+    path = Path(path) if path else ROOT / "models.yaml"
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Refusal(f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside app.py.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Refusal(f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it.") from None
+    entries = data.get("pairs") if isinstance(data, dict) else None
+    if not isinstance(entries, dict) or not entries:
+        raise Refusal(f"{path} has no “pairs:” with entries; see the comment at the top of the file that came with SpecDemo.")
+    return {str(name): _pair(str(name), entry, path) for name, entry in entries.items()}
+
+
+def get_pair(id: str, path: str | Path | None = None) -> Pair:
+    """The pair of that id; an unknown one is refused with the nearest known."""
+    pairs = load_pairs(path)
+    if id in pairs:
+        return pairs[id]
+    near = difflib.get_close_matches(str(id).lower(), pairs, n=1, cutoff=0.4)
+    hint = f"did you mean “{near[0]}”? " if near else ""
+    raise Refusal(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
+
+
+def _pair(name: str, entry: Any, path: Path) -> Pair:
+    where = f"{path}, pair “{name}”"
+    if not isinstance(entry, dict):
+        raise Refusal(f"{where}: an entry must be a mapping with title, license, size and target.")
+    allowed = {f.name for f in fields(Pair)} - {"id"}
+    for key in entry:
+        if key not in allowed:
+            near = difflib.get_close_matches(str(key), allowed, n=1)
+            raise Refusal(f"{where}: there is no setting “{key}”{f'; did you mean “{near[0]}”' if near else ''}; allowed are {', '.join(sorted(allowed))}.")
+    missing = [k for k in ("title", "license", "size", "target") if not entry.get(k)]
+    if missing:
+        raise Refusal(f"{where}: “{missing[0]}” is missing.")
+    values = {k: v for k, v in entry.items() if k not in ("target", "drafters", "dtypes")}
+    for key in ("thinking", "remote_code"):
+        if values.get(key) not in (None, True, False):
+            raise Refusal(f"{where}: “{key}” must be true or false, not {values[key]!r}.")
+    dtypes = tuple(entry.get("dtypes") or ("bf16", "fp32"))
+    if wrong := [d for d in dtypes if d not in DTYPES]:
+        raise Refusal(f"{where}: dtypes may be {', '.join(DTYPES)}, not {wrong[0]!r}.")
+    return Pair(id=name, target=_sources(entry["target"], where, path), drafters=_drafters(entry.get("drafters") or {}, where, path), dtypes=dtypes, **values)
+
+
+def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
+    sources = []
+    for source in value if isinstance(value, list) else [value]:
+        kind = next((k for k in SOURCE_KEYS if isinstance(source, dict) and k in source), None)
+        if kind is None or not all(isinstance(v, str) for v in source.values()):
+            raise Refusal(f"{where}: a target source is one of {{wheel: …}}, {{hub: owner/name}}, {{path: folder}}, not {source!r}.")
+        if unknown := source.keys() - SOURCE_KEYS[kind]:
+            raise Refusal(f"{where}: a {kind} source has no “{min(unknown)}”; it has {', '.join(sorted(SOURCE_KEYS[kind]))}.")
+        if kind == "wheel" and SOURCE_KEYS["wheel"] - source.keys():
+            raise Refusal(f"{where}: a wheel source needs {', '.join(sorted(SOURCE_KEYS['wheel']))}.")
+        sources.append({**source, "path": str(_folder(source["path"], path))} if kind == "path" else dict(source))
+    return tuple(sources)
+
+
+def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise Refusal(f"{where}: drafters is a mapping from kind ({', '.join(KINDS)}) to a folder or {{hub: owner/name}}.")
+    out = {}
+    for kind, place in value.items():
+        if kind not in KINDS:
+            raise Refusal(f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}.")
+        if isinstance(place, dict) and isinstance(place.get("hub"), str):
+            out[kind] = f"hub:{place['hub']}"
+        elif isinstance(place, str) and place:
+            out[kind] = str(_folder(place, path))
+        else:
+            raise Refusal(f"{where}: the drafter “{kind}” must be a folder or {{hub: owner/name}}, not {place!r}.")
+    return out
+
+
+def _folder(place: str, path: Path) -> Path:
+    return (path.resolve().parent / Path(place).expanduser()).resolve()
