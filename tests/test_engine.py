@@ -108,6 +108,22 @@ def test_tree_rows_equal_their_own_paths():
             assert torch.allclose(logits[node + 1], expected[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("fallback", [False, True])
+def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
+    """D²SD's merge by log-sum-exp, by the library's kernel and by our own arithmetic, on a tree, also with nothing committed before it."""
+    if fallback:
+        monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+    target = Target(tiny_llama())
+    parent, tokens = [-1, -1, 0, 0, 1, 2, 5, 4], [7, 8, 9, 10, 11, 12, 13, 14]
+    with torch.inference_mode():
+        for prompt in ([], PROMPT):
+            cache = target.new_cache(64)
+            if prompt:
+                target.read(cache, prompt)
+            plain = target.verify(cache, 33, tokens, parent, 16)[0]
+            assert torch.allclose(target.verify(cache, 33, tokens, parent, 16, cascade=True)[0], plain, atol=1e-4)
+
+
 def test_commit_moves_the_accepted_path_together():
     """C31: after keeping a scattered path the cache continues as if it had been read in order."""
     target = Target(tiny_llama())

@@ -25,8 +25,8 @@ def run(drafter=None, text=TEXT, max_new=16, eos=(), stop=(), sampling=None, pie
     return lane, events
 
 
-def drafters(text=TEXT, prompt=len(PROMPT)):
-    right = oracle(text, prompt)
+def drafters():
+    right = oracle(TEXT, len(PROMPT))
     return {
         "none": lambda ids: [],
         "right": right,

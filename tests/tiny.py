@@ -77,7 +77,7 @@ class Script:
         cache.ids += ids
         return self.rule(cache.ids)[None], torch.zeros(len(ids), 4 * len(taps)) if taps else None
 
-    def verify(self, cache, anchor, tokens, parent, width, taps=()):
+    def verify(self, cache, anchor, tokens, parent, width, taps=(), cascade=False):
         assert len(tokens) < width and len(cache.ids) + width <= cache.slots
         self.calls.append(width)
         paths = [[*cache.ids, anchor]]

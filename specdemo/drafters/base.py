@@ -35,6 +35,7 @@ class Draft:
         origin: ``[n]`` a word for where each node came from.
         frames: denoising steps that led here (``round`` is filled in by the engine); empty unless ``context.record``.
         notes: see ``events.DraftMade.notes``.
+        cascade: verify with cascade attention (D²SD sec. 3) instead of one masked kernel; near-ties may then fall differently.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -45,6 +46,7 @@ class Draft:
     origin: list[str] = field(default_factory=list)
     frames: list[Denoise] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
+    cascade: bool = False
 
     @classmethod
     def chain(cls, tokens: list[int], probs: list[float] | None = None, origin: str = "draft", **more: Any) -> Draft:

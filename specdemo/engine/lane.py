@@ -94,7 +94,7 @@ class Lane:
         drafted = self.engine.now()
         n = len(draft.tokens)
         width = self.engine.width_for(n + 1)
-        logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps)
+        logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps, draft.cascade)
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
         accepted = accept(draft, rows, self.request.rule, self.dice)
         self.cache.commit(accepted.path)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 from ..errors import Refusal
 from ..models.linear import Linear
+from .attention import Cascade, Masked
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -142,12 +143,13 @@ class Target:
         return self.head(hidden[-1:]), features
 
     def verify(
-        self, cache: Cache, anchor: int, tokens: list[int], parent: list[int], width: int, taps: tuple[int, ...] = ()
+        self, cache: Cache, anchor: int, tokens: list[int], parent: list[int], width: int, taps: tuple[int, ...] = (), cascade: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps, from one pass of ``width`` rows.
 
         Nothing is committed. ``parent`` uses -1 for the anchor. Rows past ``n`` are padding: they write to slots past every
-        live row and no live row sees them.
+        live row and no live row sees them. ``cascade`` attends to the committed context once and to the block apart (see
+        ``cascade.py``); the sums then run in another order, so near-ties may fall differently from a plain step's.
         """
         n = len(tokens)
         if n + 1 > width or cache.length + width > cache.slots:
@@ -161,26 +163,23 @@ class Target:
                 seen[node + 1] |= seen[above + 1]
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth, device=self.device).add_(cache.length).clamp_(max=self.max_positions - 1)
-        hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps)
+        hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, cascade)
         return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
 
     def _ids(self, ids: list[int]) -> torch.Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
     def _forward(
-        self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...]
+        self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...], cascade: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass each row attends to."""
-        w, group = len(ids), self.heads // self.kv_heads
-        bias = torch.full((w, cache.slots), float("-inf"), dtype=self.dtype, device=self.device)
-        bias[:, : cache.length] = 0
-        bias[:, cache.length : cache.length + w].masked_fill_(seen, 0)
-        bias = bias.repeat(group, 1)  # one row per (head of a group, row): keys and values are never copied per head
+        w = len(ids)
+        attend = (Cascade if cascade else Masked)(seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype)
         slots = torch.arange(cache.length, cache.length + w, device=self.device)
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         x, kept = self.embedding[ids], {}
         for index, layer in enumerate(self.layers):
-            x = x + self._attend(layer, cache.keys[index], cache.values[index], self._norm(x, layer.norm_in), cos, sin, slots, bias)
+            x = x + self._attend(layer, cache.keys[index], cache.values[index], self._norm(x, layer.norm_in), cos, sin, slots, attend)
             gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
             if index in taps:
@@ -188,7 +187,7 @@ class Target:
         features = torch.cat([kept[i] for i in taps], -1) if taps else None
         return self._norm(x, self.final_norm), features
 
-    def _attend(self, layer: Layer, keys, values, x, cos, sin, slots, bias) -> torch.Tensor:
+    def _attend(self, layer: Layer, keys, values, x, cos, sin, slots, attend) -> torch.Tensor:
         w, h, g, d = len(x), self.heads, self.kv_heads, self.head_dim
         qkv = layer.qkv(x)
         if layer.qkv_bias is not None:
@@ -201,7 +200,7 @@ class Target:
         keys.index_copy_(1, slots, qk[:, h:].transpose(0, 1))
         values.index_copy_(1, slots, qkv[:, h + g :].transpose(0, 1))
         q = qk[:, :h].transpose(0, 1).reshape(1, g, h // g * w, d)
-        out = F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=bias)
+        out = attend(q, keys[None], values[None])
         return layer.out(out.view(g, h // g, w, d).permute(2, 0, 1, 3).reshape(w, h * d))
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
