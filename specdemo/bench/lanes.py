@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..drafters import METHODS
 from ..drafters.base import checked
-from ..engine import Request, Sampling, race
 from ..errors import Refusal
 from ..events import Done, Start, Verify
+
+if TYPE_CHECKING:  # the engine brings torch along, which reading a report or a help text need not wait for
+    from ..engine import Sampling
 
 BASELINE = "ar"
 
@@ -117,6 +119,8 @@ def race_lanes(engine: Any, specs: Sequence[Spec], sampling: Sampling, max_new_t
 
 
 def _lane(engine: Any, spec: Spec, sampling: Sampling, max_new_tokens: int, cancel: threading.Event | None) -> Lane:
+    from ..engine import Request, race
+
     plain = spec.label == BASELINE
 
     def run(prompt: str, seed: int) -> LaneRun:

@@ -157,7 +157,7 @@ def make_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "refused": refused,
     }
     report["remarks"] = remarks(report)
-    return _rounded(report)
+    return report
 
 
 def _method(label: str, session: dict[str, Any]) -> dict[str, Any]:
@@ -254,10 +254,10 @@ def _rounded(value: Any) -> Any:
 
 
 def save_report(report: dict[str, Any], path: Path) -> None:
-    """Write the JSON form; ``assets/bench`` takes the same file."""
+    """Write the JSON form, rounded to 5 digits; ``assets/bench`` takes the same file."""
     try:
         part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps(report, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+        part.write_text(json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise Refusal(f"The report cannot be written to {path} ({error.strerror}); free some space or choose another --out.") from None
