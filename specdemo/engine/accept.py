@@ -68,12 +68,12 @@ class Dice:
 
     def draw(self, p: torch.Tensor) -> int:
         """A token from ``p`` [V] by inverting its running sum; never one of probability zero."""
-        running = p.double().cumsum(0)
+        running = p.cumsum(0, dtype=torch.float64)
         total = float(running[-1])
         if not (total > 0 and math.isfinite(total)):
             raise Refusal("The target's probabilities are not numbers here; try dtype float32 or a higher temperature.")
         at = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
-        return at if at < len(p) else int(p.nonzero()[-1])  # only if the product was rounded up to the total
+        return at if at < p.shape[0] else int(p.nonzero()[-1])  # only if the product was rounded up to the total
 
 
 def accept(draft: Draft, rows: Rows, rule: str = "match", generator: torch.Generator | None = None) -> Accepted:
@@ -177,7 +177,7 @@ def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Acce
     Exact when the drafts are independent and q is the distribution each token was sampled from, given what was fixed before it.
     A token drafted twice is tried twice: its second try fails, but takes q out of p once more.
     """
-    q_of = (lambda k, depth, node: draft.q[k, depth]) if draft.q is not None and draft.q.dim() == 3 else (lambda k, depth, node: draft.q[node])
+    by_draft = draft.q is not None and draft.q.dim() == 3
     alive, path = list(range(len(draws))), []
     while True:
         depth, at = len(path), path[-1] if path else -1
@@ -185,8 +185,8 @@ def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Acce
         alive = [k for k in alive if len(draws[k]) > depth]
         for k in alive:
             node = draws[k][depth]
-            q = _fitted(q_of(k, depth, node), p)
-            p_x, q_x = float(p[draft.tokens[node]]), float(q[draft.tokens[node]])
+            q = _fitted(draft.q[k, depth] if by_draft else draft.q[node], p)
+            p_x, q_x = (float(law[draft.tokens[node]]) for law in (p, q))
             if dice.coin(p_x / q_x if q_x > 0 else 0.0):
                 break
             p = _residual(p, q)
@@ -205,6 +205,7 @@ def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 def _fitted(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """q over as many ids as p: targets pad their vocabulary, and no drafter draws from the padding."""
-    if len(q) > len(p):
+    missing = p.shape[0] - q.shape[0]
+    if missing < 0:
         raise Refusal("The drafter's vocabulary is larger than the target's; choose a drafter made for this target.")
-    return q if len(q) == len(p) else torch.nn.functional.pad(q, (0, len(p) - len(q)))
+    return torch.nn.functional.pad(q, (0, missing)) if missing else q
