@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -53,13 +54,21 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("html", type=Path)
     export.set_defaults(run=_export)
 
-    from .bench import cli as bench
-    from .training import cli as training
-
-    bench.add_arguments(commands.add_parser("bench", help="measure methods on a file of prompts"))
-    training.add_corpus_arguments(commands.add_parser("corpus", help="let the target write training text"))
-    training.add_train_arguments(commands.add_parser("train", help="train a drafter for a target"))
+    for name, module, help in (
+        ("bench", "specdemo.bench.cli", "measure methods on a file of prompts"),
+        ("corpus", "specdemo.training.corpus", "let the target write training text"),
+        ("train", "specdemo.training.train", "train a drafter for a target"),
+    ):
+        _delegate(commands.add_parser(name, help=help), name, module)
     return parser
+
+
+def _delegate(parser: argparse.ArgumentParser, name: str, module: str) -> None:
+    """A command that lives in its own room: its arguments and its ``NAME_main`` are imported only when it is asked for."""
+    if name in sys.argv[1:2]:
+        room = importlib.import_module(module)
+        room.add_arguments(parser)
+        parser.set_defaults(run=getattr(room, f"{name}_main"))
 
 
 def _race(args: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ class Letters:
 
 
 def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> Engine:
-    pair = SimpleNamespace(id="tiny", drafters={}, chat_options=dict)
+    pair = SimpleNamespace(id="tiny", drafters={}, thinking=None)
     loaded = SimpleNamespace(pair=pair, model=None, tokenizer=Letters(pieces), eos_ids=tuple(eos), dtype=target.dtype, device=target.device)
     return Engine(loaded, target, {w: 1.0 + w / 64 for w in (1, *widths)}, list(widths))
 

@@ -70,9 +70,9 @@ class Engine:
     def encode(self, prompt: str) -> list[int]:
         """Token ids of one user message in the target's chat form (the bare text for targets without one)."""
         if getattr(self.tokenizer, "chat_template", None):
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, **self.loaded.pair.chat_options()
-            )
+            thinking = self.loaded.pair.thinking
+            mode = {} if thinking is None else {"enable_thinking": thinking}
+            text = self.tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, **mode)
             return self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return self.tokenizer(prompt)["input_ids"]
 
