@@ -16,7 +16,7 @@ from specdemo.drafters.ngram import NgramModel, SuffixIndex
 from specdemo.drafters.trie import Trie, best_first, boundary_scores, expected_streak, marginal_states, nodes_that_pay
 from specdemo.errors import Refusal
 
-NONE = torch.zeros(0, 4)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class FakeNet:

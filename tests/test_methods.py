@@ -13,6 +13,7 @@ from specdemo.drafters.diffuspec import LengthController, lattice_of, prune, sea
 from specdemo.drafters.ngram import NgramModel
 from specdemo.errors import Refusal
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 V = 8
 
 

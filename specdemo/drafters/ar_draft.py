@@ -22,17 +22,17 @@ class SerialDrafter:
 
     def __init__(self, loaded: Any, params: Params, shared: Any = None) -> None:
         """``shared``: a Session to run serially instead of loading another block network."""
-        from .session import Session, load_network
+        from .session import load_network, session
 
         self.gamma, self.device, self.vocab_size = params.gamma, loaded.device, loaded.model.config.vocab_size
-        self.net = load_network(loaded, "ar") if shared is None or "ar" in loaded.pair.drafters else shared.net
-        self.block = None
-        self.layer_ids, self.weights = (), self.net.weights
-        if not hasattr(self.net, "step"):
-            self.block = shared if shared is not None else Session(self.net, loaded.device)
+        self.block = None if "ar" in loaded.pair.drafters else shared or session(loaded)
+        if self.block is None:
+            self.net = load_network(loaded, "ar")
+            self.layer_ids, self.weights = (), self.net.weights
+        else:
             self.block.check_gamma(self.gamma)
-            self.layer_ids = self.block.layer_ids
-            self.weights = f"{self.net.weights}, run one token at a time"
+            self.net, self.layer_ids = self.block.net, self.block.layer_ids
+            self.weights = f"{self.net.weights}, run one token at a time (no autoregressive drafter trained yet)"
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.read: list[int] = []  # what the autoregressive network's cache holds
