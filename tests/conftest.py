@@ -60,3 +60,46 @@ def features_of(target, layer_ids, ids):
     with torch.no_grad():
         out = target(torch.tensor([ids]), output_hidden_states=True)
     return torch.cat([out.hidden_states[i + 1][0] for i in layer_ids], -1), out.logits[0]
+
+
+def make_tiny_tokenizer(size=128, special=("<end>", "<mask>")):
+    """Words t0, t1, ...; the special tokens take the last ids. The chat template puts <end> after each message."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [f"t{i}" for i in range(size - len(special))] + list(special)
+    made = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="t0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="t0")
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <end> {% endfor %}"
+    return tokenizer
+
+
+@pytest.fixture
+def tiny_loaded(tiny_target):
+    """A tiny random target with a tokenizer, as ``load_target`` would return it."""
+    from specdemo.models.load import Loaded
+    from specdemo.models.pairs import Pair
+
+    pair = Pair(id="tiny", title="Tiny", license="none", size="tiny", target=({"path": "nowhere"},))
+    return Loaded(pair, tiny_target, make_tiny_tokenizer(), (126,), torch.float32, torch.device("cpu"))
+
+
+def _real(dtype):
+    from specdemo.models.load import load_target
+    from specdemo.models.pairs import get_pair
+
+    return load_target(get_pair("smollm2-135m"), dtype=dtype, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def loaded_bf16():
+    """The embedded pair's target, fetched into the cache once (about 93 MB), in bf16."""
+    return _real("bf16")
+
+
+@pytest.fixture(scope="session")
+def loaded_fp32():
+    """The embedded pair's target in fp32."""
+    return _real("fp32")

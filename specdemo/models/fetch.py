@@ -215,17 +215,33 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
 
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
+    with quiet():
+        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
     for config in (model.config, model.generation_config):
         if hasattr(config, "quantization_config"):
             del config.quantization_config  # the weights are plain now, and save_pretrained refuses a GGUF config
     model.hf_quantizer, model.is_quantized = None, False
     say("writing the cache", None)
-    model.save_pretrained(out)
+    with quiet():
+        model.save_pretrained(out)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
     files = {str(f.relative_to(out)): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()}
     (out / MARKER).write_text(json.dumps({"file_sha256": checksum, "files": files}), encoding="utf-8")
     return out
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers' own progress bars off for a moment; ours say the same in one place."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def sha256(path: Path) -> str:

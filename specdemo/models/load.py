@@ -15,9 +15,9 @@ from ..errors import Refusal
 from .ar import ArDrafter, ArDrafterConfig
 from .block import BlockDrafter, BlockDrafterConfig
 from .check import check_drafter_config, check_drafter_weights, check_target, check_tokenizers
-from .fetch import Progress, drafter_folder, drafter_present, find_target, target_folder
+from .fetch import Progress, drafter_folder, drafter_present, find_target, quiet, target_folder
 from .pairs import KINDS, Pair, load_pairs
-from .quantize import read_weights
+from .quantize import finite, read_weights
 
 DTYPES = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp32": torch.float32, "float32": torch.float32, "fp16": torch.float16, "float16": torch.float16}
 
@@ -88,8 +88,9 @@ def _model(folder: Path, config: Any, dtype: torch.dtype, device: torch.device, 
     extra: dict[str, Any] = {"quantization_config": _bits(quantized, dtype, device), "device_map": {"": device.index or 0}} if quantized else {}
     damaged = f"The target's weights in {folder} are damaged or incomplete ({{}}); delete that folder to fetch them again."
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **extra)
+        with quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **extra)
         model = model if quantized else model.to(device)
     except torch.OutOfMemoryError:
         raise Refusal(f"The target does not fit into the memory of {device} as {quantized or dtype}; choose a smaller pair, or dtype 8bit or 4bit.") from None
@@ -97,7 +98,7 @@ def _model(folder: Path, config: Any, dtype: torch.dtype, device: torch.device, 
         raise Refusal(damaged.format(_first_line(error))) from None
     if report["missing_keys"]:
         raise Refusal(damaged.format(f"{min(report['missing_keys'])} is missing"))
-    bad = next((n for n, p in model.named_parameters() if p.is_floating_point() and not torch.isfinite(p).all()), None)
+    bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
     if bad:
         raise Refusal(damaged.format(f"{bad} has values that are not finite"))
     return model.eval().requires_grad_(False)

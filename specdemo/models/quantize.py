@@ -111,11 +111,16 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
         scale = raw.get(name + SCALE)
         if tensor.dtype == torch.int8 and scale is None:
             raise Refusal(f"The drafter in {folder} stores {name} as int8 without its row scales; fetch or train it again.")
-        value = tensor if scale is None else tensor.float() * scale.float()
-        if value.is_floating_point() and not torch.isfinite(value).all():
+        if not finite(tensor if scale is None else scale):
             raise Refusal(f"The drafter in {folder} has values in {name} that are not finite; fetch or train it again.")
+        value = tensor if scale is None else tensor.float() * scale.float()
         out[name] = value.long() if name == "draft_vocab" else value
     return out
+
+
+def finite(tensor: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite, in one pass and without a copy."""
+    return not tensor.is_floating_point() or not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.aminmax())).all())
 
 
 def _shard_files(folder: Path) -> list[Path]:

