@@ -1,0 +1,51 @@
+"""One file that holds everything needed to go on as if nothing had happened: weights, optimizer, step, time used, curve.
+
+The stream of data and random masks is a function of (seed, step), so the step is its whole state. The file is written beside its name
+and renamed, so a kill at any moment leaves the last whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..errors import Refusal
+
+NAME = "checkpoint.safetensors"
+
+
+def save(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Write ``folder/checkpoint.safetensors``; ``state`` is JSON."""
+    tensors = {f"net.{k}": v for k, v in net.state_dict().items()}
+    for name, p in net.named_parameters():
+        for part, value in optimizer.state.get(p, {}).items():
+            tensors[f"optimizer.{part}.{name}"] = value
+    tensors = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
+    part = folder / (NAME + ".part")
+    save_file(tensors, part, metadata={"state": json.dumps(state)})
+    part.replace(folder / NAME)
+
+
+def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Restore net and optimizer in place; returns ``state``."""
+    state, tensors = read(folder)
+    net.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
+    for name, p in net.named_parameters():
+        parts = {k.split(".", 2)[1]: v for k, v in tensors.items() if k.startswith("optimizer.") and k.split(".", 2)[2] == name}
+        if parts:
+            optimizer.state[p] = {k: v if k == "step" and v.ndim == 0 else v.to(p.device) for k, v in parts.items()}
+    return state
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """``(state, tensors)`` of a checkpoint; a missing or damaged one is refused with a sentence."""
+    try:
+        with safe_open(folder / NAME, framework="pt") as file:
+            return json.loads(file.metadata()["state"]), {k: file.get_tensor(k) for k in file.keys()}
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        raise Refusal(f"There is no usable checkpoint in {folder}; start again without --resume.") from None

@@ -1,0 +1,53 @@
+"""The learning curve as data and as a picture (SVG by hand: it needs no library and opens in any browser)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+WIDE, HIGH, LEFT, TOP = 640, 200, 60, 30
+
+
+def _panel(title: str, points: list[tuple[float, float]], top: int, colour: str) -> str:
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    dx, dy = (x1 - x0) or 1.0, (y1 - y0) or 1.0
+
+    def place(x: float, y: float) -> str:
+        return f"{LEFT + (x - x0) / dx * (WIDE - LEFT - 20):.1f},{top + TOP + (1 - (y - y0) / dy) * (HIGH - 2 * TOP):.1f}"
+
+    line = " ".join(place(x, y) for x, y in points)
+    base = top + HIGH - TOP
+    dots = "".join(f'<circle cx="{c.split(",")[0]}" cy="{c.split(",")[1]}" r="2.5" fill="{colour}"/>' for c in line.split()) if len(points) < 60 else ""
+    return (
+        f'<text x="{LEFT}" y="{top + 18}" font-size="13">{title}</text>'
+        f'<rect x="{LEFT}" y="{top + TOP}" width="{WIDE - LEFT - 20}" height="{HIGH - 2 * TOP}" fill="none" stroke="#bbb"/>'
+        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>{dots}'
+        f'<text x="{LEFT - 6}" y="{top + TOP + 10}" font-size="11" text-anchor="end">{y1:.3g}</text>'
+        f'<text x="{LEFT - 6}" y="{base}" font-size="11" text-anchor="end">{y0:.3g}</text>'
+        f'<text x="{LEFT}" y="{base + 14}" font-size="11">{x0:.3g}</text>'
+        f'<text x="{WIDE - 20}" y="{base + 14}" font-size="11" text-anchor="end">{x1:.3g} steps</text>'
+    )
+
+
+def draw(curve: list[dict[str, Any]]) -> str:
+    """An SVG of what a run logged: loss, share of right first tokens, and tokens per round where it was evaluated."""
+    wanted = (("training loss", "loss", "#4269d0"), ("first drafted token right, training text", "first", "#3ca951"),
+              ("tokens per round, held-out prompts, greedy", "tokens_per_round", "#ff725c"))
+    panels, top = [], 0
+    for title, key, colour in wanted:
+        points = [(float(p["step"]), float(p[key])) for p in curve if p.get(key) is not None]
+        if points:
+            panels.append(_panel(title, points, top, colour))
+            top += HIGH
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {max(top, 20)}" font-family="sans-serif" fill="#333">'
+    return head + f'<rect width="{WIDE}" height="{max(top, 20)}" fill="#fff"/>' + "".join(panels) + "</svg>"
+
+
+def write_curve(folder: Path, curve: list[dict[str, Any]]) -> None:
+    """``curve.json`` and ``curve.svg`` in ``folder``."""
+    for name, text in (("curve.json", json.dumps(curve, indent=0)), ("curve.svg", draw(curve))):
+        part = folder / (name + ".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(folder / name)

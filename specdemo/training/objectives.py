@@ -1,0 +1,137 @@
+"""What a drafter is trained on: masks, weights by position, and losses. Pure functions, no model inside.
+
+Shapes: ``A`` anchors, ``B`` slots of a block (slot 0 is the anchor), ``R`` rows, ``H`` hidden size, ``Vd`` draft vocabulary.
+Sources: DFlash section 4.2 (weighted cross-entropy), D²SD section 3.4, Eq. 6 and 7 (variable prefix), MDLM (random masks, 1/t),
+SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
+"""
+
+from __future__ import annotations
+
+import torch
+
+# decay of the position weights by block size (DFlash appendix A.1: 7 / 5 / 4 for 16 / 10 / 8)
+DECAY = {16: 7.0, 10: 5.0, 8: 4.0}
+
+
+def decay_for(block_size: int) -> float:
+    """The decay length of the position weights: published for 8, 10 and 16 slots, half the block size otherwise."""
+    return DECAY.get(block_size, block_size / 2)
+
+
+def visible_prefix(anchors: int, block_size: int, beta: float, generator: torch.Generator | None = None) -> torch.Tensor:
+    """How many true tokens follow each anchor: ``[A]`` int64, Pr(l = j) ∝ beta**j for j = 0 .. B-2 (D²SD Eq. 6).
+
+    At least one slot stays a mask. ``generator`` is a CPU generator.
+    """
+    law = beta ** torch.arange(block_size - 1, dtype=torch.float64)
+    return torch.multinomial(law, anchors, replacement=True, generator=generator)
+
+
+def prefix_masks(visible: torch.Tensor, block_size: int) -> torch.Tensor:
+    """``[A, B]`` bool, true where a slot is a mask: everything after the anchor and its ``visible`` tokens."""
+    return torch.arange(block_size, device=visible.device) > visible[:, None]
+
+
+def random_masks(anchors: int, block_size: int, generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """MDLM's forward process on a block: ``([A, B] bool masks, [A] t)``, each slot after the anchor masked with probability t ~ U(0, 1].
+
+    Every block has at least one mask, drawn uniformly where chance gave none.
+    """
+    t = 1 - torch.rand(anchors, generator=generator)
+    noise = torch.rand(anchors, block_size, generator=generator)
+    noise[:, 0] = 2.0  # the anchor is always known
+    masked = noise < t[:, None]
+    masked[torch.arange(anchors), noise.argmin(1)] = True
+    return masked, t
+
+
+def prefix_weights(visible: torch.Tensor, block_size: int, gamma_d: float) -> torch.Tensor:
+    """``[A, B]`` weights exp(-(k - l - 1) / gamma_d) for slots k > l, 0 elsewhere (DFlash with l = 0; D²SD Eq. 7)."""
+    ahead = torch.arange(block_size, device=visible.device) - visible[:, None] - 1
+    return torch.where(ahead >= 0, torch.exp(-ahead / gamma_d), 0.0)
+
+
+def mdlm_weights(masked: torch.Tensor, t: torch.Tensor, inverse_t: bool = False, ceiling: float = 8.0) -> torch.Tensor:
+    """``[A, B]`` weights of the masked slots: 1, or MDLM's 1/t (cut at ``ceiling``, which bounds the variance)."""
+    scale = (1 / t).clamp(max=ceiling) if inverse_t else torch.ones_like(t)
+    return masked * scale[:, None]
+
+
+class _RowScore(torch.autograd.Function):
+    """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep over chunks of rows.
+
+    The head is frozen, so row r's gradient is one vector, ``(y - q) @ head``, kept as ``[R, H]``: two matrix products in
+    all and never more than ``chunk`` rows of logits alive.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, head, labels, teacher, mix, chunk):  # type: ignore[override]
+        rows = hidden.shape[0]
+        score = torch.empty(rows, dtype=torch.float32, device=hidden.device)
+        hit = torch.empty(rows, dtype=torch.bool, device=hidden.device)
+        slope = torch.empty_like(hidden)
+        for at in range(0, rows, chunk):
+            part = slice(at, at + chunk)
+            label = labels[part]
+            logits = (hidden[part].to(head.dtype) @ head.T).float()
+            hit[part] = logits.argmax(-1) == label
+            logq = logits.log_softmax(-1)
+            goal = torch.zeros_like(logq)
+            known = (label >= 0).float()[:, None]
+            if mix < 1:
+                goal.scatter_(1, label.clamp(min=0)[:, None], (1 - mix) * known)
+            if mix > 0:
+                goal += mix * known * (teacher[part].to(head.dtype) @ head.T).float().softmax(-1)
+            score[part] = (goal * logq).sum(-1)
+            slope[part] = ((goal - logq.exp() * known).to(head.dtype) @ head).to(slope.dtype)
+        ctx.save_for_backward(slope)
+        ctx.mark_non_differentiable(hit)
+        return score, hit
+
+    @staticmethod
+    def backward(ctx, grad, _):  # type: ignore[override]
+        (slope,) = ctx.saved_tensors
+        return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None
+
+
+def row_scores(
+    hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, teacher: torch.Tensor | None = None, mix: float = 0.0, chunk: int = 2048
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-likelihood of each row's label under the drafter, without ever holding ``[R, Vd]`` logits.
+
+    Args:
+        hidden: ``[R, H]`` drafter states. head: ``[Vd, H]`` frozen rows of the target's head.
+        labels: ``[R]`` index into the *draft* vocabulary, -1 = not in it (score 0, no gradient; :func:`streak_loss` makes it a failure).
+        teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its distribution is taken over the draft vocabulary.
+        mix: 0 = hard labels, 1 = the target's distribution, between = both.
+    Returns:
+        ``[R]`` float32 scores (log q for hard labels) and ``[R]`` bool, whether the drafter's first choice is the label.
+    """
+    if mix > 0 and teacher is None:
+        raise ValueError("soft labels need the target's states")
+    return _RowScore.apply(hidden, head, labels, teacher, float(mix), chunk)
+
+
+def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """−Σ w·score / Σ w over rows with positive weight; give 0 to rows outside the answer or the draft vocabulary."""
+    return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
+
+
+def streak_loss(logq: torch.Tensor, alive: torch.Tensor, surrogate: bool = False) -> torch.Tensor:
+    """Streak distillation: −mean over blocks of Σ_m Π_{j≤m} q_j (SpecDiff-2 Eq. 6), the expected accepted length for K = 1.
+
+    Args:
+        logq: ``[A, B-1]`` log q of the true tokens after the anchor.
+        alive: ``[A, B-1]`` bool, false where the token cannot be drafted (past the answer, outside the draft vocabulary): q = 0 there.
+        surrogate: the detached form −Σ_i sg(Π_{j<i} q_j)·log q_i, whose gradient reaches late positions sooner.
+    Returns:
+        A scalar over the blocks whose first token is drafted.
+    """
+    blocks = alive[:, 0].sum().clamp(min=1)
+    reach = alive.cumprod(1).bool()
+    logq = torch.where(reach, logq, 0.0)
+    total = logq.cumsum(1)
+    if surrogate:
+        before = torch.exp(total - logq).detach()
+        return -(before * logq * reach).sum() / blocks
+    return -(total.exp() * reach).sum() / blocks

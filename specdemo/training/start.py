@@ -1,0 +1,104 @@
+"""Where a drafter's weights come from before training: random, the target's own layers, or a drafter folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Refusal
+from ..models.ar import ArDrafter, ArDrafterConfig
+from ..models.block import BlockDrafter, BlockDrafterConfig
+
+TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
+
+
+def spread(count: int, first: int, last: int) -> list[int]:
+    """``count`` whole numbers from first to last, evenly spaced and without repeats."""
+    return sorted({round(first + i * (last - first) / max(count - 1, 1)) for i in range(count)})
+
+
+def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
+    """The fields a drafter of ``layers`` layers shares with its target."""
+    c = target_config
+    rope = dict(getattr(c, "rope_parameters", None) or {"rope_type": "default", "rope_theta": getattr(c, "rope_theta", 10000.0)})
+    return {
+        "hidden_size": c.hidden_size, "intermediate_size": c.intermediate_size, "num_hidden_layers": layers,
+        "num_attention_heads": c.num_attention_heads, "num_key_value_heads": c.num_key_value_heads,
+        "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads, "rms_norm_eps": c.rms_norm_eps,
+        "rope_parameters": rope, "max_position_embeddings": c.max_position_embeddings, "vocab_size": c.vocab_size,
+    }
+
+
+def fresh(target: Any, kind: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int) -> ArDrafter | BlockDrafter:
+    """A drafter with random weights whose shape follows the target's; float32, on the CPU."""
+    config = target.config.get_text_config()
+    torch.manual_seed(seed)
+    vocab = None if draft_vocab is None else draft_vocab.to(torch.int32)
+    if kind == "ar":
+        has_norm = hasattr(target.get_decoder().layers[0].self_attn, "q_norm")
+        return ArDrafter(ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab).float()
+    depth = config.num_hidden_layers
+    return BlockDrafter(BlockDrafterConfig(
+        **shape_of(config, layers), block_size=block_size, num_target_layers=depth, target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
+        qk_norm=hasattr(target.get_decoder().layers[0].self_attn, "q_norm"), context_projection="own", mask_embedding="learned"), vocab).float()
+
+
+@torch.no_grad()
+def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
+    """Start every drafter layer from one of the target's, first and last among them; returns which. Biases the drafter lacks are left out."""
+    body = target.get_decoder()
+    chosen = spread(len(net.layers), 0, len(body.layers) - 1)
+    chosen += [chosen[-1]] * (len(net.layers) - len(chosen))
+    for layer, index in zip(net.layers, chosen, strict=True):
+        source = dict(body.layers[index].named_parameters())
+        for name, own in layer.named_parameters():
+            value = source.get(name.replace("context_k_proj", "k_proj").replace("context_v_proj", "v_proj"))
+            if value is None or value.shape != own.shape:
+                raise Refusal("This target's layers have another form than the drafter's; train with --start random.")
+            own.copy_(value.float())
+    net.norm.weight.copy_(body.norm.weight.float())
+    if getattr(net, "mask_embedding", None) is not None:
+        net.mask_embedding.copy_(target.get_input_embeddings().weight.float().mean(0))
+    return chosen
+
+
+def starting_drafter(
+    target: Any, kind: str, start: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int = 0
+) -> tuple[ArDrafter | BlockDrafter, str]:
+    """The network to train and one phrase about its beginning.
+
+    Args:
+        start: ``random``, ``target-layers`` or a drafter folder of the same form (its own vocabulary is replaced by ``draft_vocab``).
+    """
+    if start == "random":
+        return fresh(target, kind, layers, block_size, draft_vocab, seed), "random weights"
+    if start == "target-layers":
+        net = fresh(target, kind, layers, block_size, draft_vocab, seed)
+        chosen = copy_target_layers(net, target)
+        return net, f"the target's layers {', '.join(map(str, chosen))}"
+    return _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
+
+
+def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: int, draft_vocab: torch.Tensor | None) -> tuple[Any, str]:
+    from ..models.quantize import read_drafter
+
+    try:
+        config, weights = read_drafter(folder)
+    except (OSError, ValueError) as error:
+        raise Refusal(f"There is no drafter in {folder} ({error}); give --start a drafter folder, `target-layers` or `random`.") from None
+    weights.pop("draft_vocab", None)
+    cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
+    settings = form(**config)
+    if settings.hidden_size != target.config.get_text_config().hidden_size:
+        raise Refusal(f"The drafter in {folder} has another width than this target; start from one trained for it, or from target-layers.")
+    if layers and settings.num_hidden_layers != layers:
+        raise Refusal(f"The drafter in {folder} has {settings.num_hidden_layers} layers; leave --layers out or start from target-layers.")
+    if kind != "ar" and block_size:
+        settings.block_size = block_size
+    net = cls(settings, None if draft_vocab is None else draft_vocab.to(torch.int32)).float()
+    missing, extra = net.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
+    if [m for m in missing if m != "draft_vocab"] or extra:
+        raise Refusal(f"The weights in {folder} do not fit a drafter of kind {kind!r}; choose another --kind or --start.")
+    return net, f"the drafter in {folder.name}"
