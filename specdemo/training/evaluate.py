@@ -26,6 +26,11 @@ class Passages:
     answer: np.ndarray
     category: list[str]
 
+    def some(self, count: int) -> Passages:
+        """About ``count`` of them, evenly spread."""
+        step = max(len(self.category) // count, 1)
+        return Passages(self.tokens[::step], self.answer[::step], self.category[::step])
+
 
 @dataclass
 class Walk:
@@ -39,7 +44,7 @@ class Walk:
         got, rounds = np.array(self.accepted or [0]), max(len(self.written), 1)
         return {
             "rounds": len(self.written),
-            "tokens_per_round": round(sum(self.written) / rounds, 4),
+            "tokens_per_round": round(float(sum(self.written) / rounds), 4),
             "accepted_per_round": round(float(got.mean()), 4),
             "kept_at_least": [round(float((got >= k).mean()), 4) for k in range(1, depth + 1)],
         }
@@ -140,8 +145,8 @@ class Judge:
                     for some in spots.split(anchors_at_once):
                         run[some] = self.block_runs(tokens, some, features, steps=steps)
                     for l in revealed:
-                        usable = spots[:: stride][spots[::stride] + l + 1 < len(row)]
-                        for some in usable.split(anchors_at_once):
+                        usable = spots[::stride][spots[::stride] + l + 1 < len(row)]
+                        for some in usable.split(anchors_at_once) if len(usable) else ():
                             after[l] += self.block_runs(tokens, some, features, revealed=l).tolist()
                 for into in (total, parts.setdefault(name, Walk())):
                     walk(run.cpu().numpy(), mask, into)

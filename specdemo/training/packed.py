@@ -23,7 +23,8 @@ class Taps:
     def __init__(self, target: Any, layer_ids: tuple[int, ...]):
         self.body, self.layer_ids = target.get_decoder(), tuple(layer_ids)
         self.seen: dict[int, torch.Tensor] = {}
-        self.hooks = [self.body.layers[i].register_forward_hook(self._keep(i)) for i in self.layer_ids]
+        self.end = len(self.body.layers) - 1  # HF counts the last layer's output after the final norm
+        self.hooks = [self.body.layers[i].register_forward_hook(self._keep(i)) for i in self.layer_ids if i != self.end]
 
     def _keep(self, index: int) -> Callable:
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
@@ -38,7 +39,7 @@ class Taps:
         Rows are padded at their end, so causality alone keeps padding out of everything that counts.
         """
         last = self.body(input_ids=ids, use_cache=False).last_hidden_state
-        features = torch.cat([self.seen[i] for i in self.layer_ids], dim=-1) if self.layer_ids else last[..., :0]
+        features = torch.cat([last if i == self.end else self.seen[i] for i in self.layer_ids], dim=-1) if self.layer_ids else last[..., :0]
         self.seen.clear()
         return features, last
 
@@ -85,4 +86,5 @@ def packed_blocks(
     slots = (anchors[..., None] + torch.arange(B, device=anchors.device)).view(N, A * B)
     positions = torch.cat((torch.arange(L, device=anchors.device).expand(N, L), slots), 1)
     attend = packed_attention(anchors, L, B)
-    return net.denoise(embeds, net.context(features.float()), positions, attend).view(N, A, B, -1)
+    context = net.hidden_norm(net.fc(features.float()).float())  # a norm of mixed precisions falls off the fused kernel
+    return net.denoise(embeds, context, positions, attend).view(N, A, B, -1)

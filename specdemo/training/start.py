@@ -10,8 +10,11 @@ import torch
 from ..errors import Refusal
 from ..models.ar import ArDrafter, ArDrafterConfig
 from ..models.block import BlockDrafter, BlockDrafterConfig
+from ..models.load import read_drafter
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
+
+LAYERS, BLOCK = 4, 16
 
 
 def spread(count: int, first: int, last: int) -> list[int]:
@@ -70,35 +73,28 @@ def starting_drafter(
     """The network to train and one phrase about its beginning.
 
     Args:
-        start: ``random``, ``target-layers`` or a drafter folder of the same form (its own vocabulary is replaced by ``draft_vocab``).
+        layers, block_size: 0 = 4 and 16, or those of the folder.
+        start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab`` None keeps its own).
     """
     if start == "random":
-        return fresh(target, kind, layers, block_size, draft_vocab, seed), "random weights"
+        return fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed), "random weights"
     if start == "target-layers":
-        net = fresh(target, kind, layers, block_size, draft_vocab, seed)
+        net = fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed)
         chosen = copy_target_layers(net, target)
         return net, f"the target's layers {', '.join(map(str, chosen))}"
     return _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
 
 
 def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: int, draft_vocab: torch.Tensor | None) -> tuple[Any, str]:
-    from ..models.quantize import read_drafter
-
-    try:
-        config, weights = read_drafter(folder)
-    except (OSError, ValueError) as error:
-        raise Refusal(f"There is no drafter in {folder} ({error}); give --start a drafter folder, `target-layers` or `random`.") from None
-    weights.pop("draft_vocab", None)
-    cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
-    settings = form(**config)
-    if settings.hidden_size != target.config.get_text_config().hidden_size:
+    net = read_drafter(folder)
+    if isinstance(net, ArDrafter) != (kind == "ar"):
+        raise Refusal(f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter; choose another --kind or --start.")
+    if net.config.hidden_size != target.config.get_text_config().hidden_size:
         raise Refusal(f"The drafter in {folder} has another width than this target; start from one trained for it, or from target-layers.")
-    if layers and settings.num_hidden_layers != layers:
-        raise Refusal(f"The drafter in {folder} has {settings.num_hidden_layers} layers; leave --layers out or start from target-layers.")
+    if layers and net.config.num_hidden_layers != layers:
+        raise Refusal(f"The drafter in {folder} has {net.config.num_hidden_layers} layers; leave --layers out or start from target-layers.")
     if kind != "ar" and block_size:
-        settings.block_size = block_size
-    net = cls(settings, None if draft_vocab is None else draft_vocab.to(torch.int32)).float()
-    missing, extra = net.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
-    if [m for m in missing if m != "draft_vocab"] or extra:
-        raise Refusal(f"The weights in {folder} do not fit a drafter of kind {kind!r}; choose another --kind or --start.")
-    return net, f"the drafter in {folder.name}"
+        net.config.block_size = block_size
+    if draft_vocab is not None:
+        net.draft_vocab = draft_vocab.to(torch.int32)
+    return net.float().requires_grad_(True), f"the drafter in {folder.name}"

@@ -59,10 +59,12 @@ class Trainer:
         corpus: training rows. settings: see there. out: folder for checkpoint and curve.
         vocab_ids: ``[Vd]`` target ids of the draft vocabulary, None = all.
         evaluate: called now and then, returns numbers for the curve (``tokens_per_round`` among them).
+        extra: JSON that travels with the checkpoint.
     """
 
     def __init__(self, target: Any, net: Any, corpus: Corpus, settings: Settings, out: Path, vocab_ids: torch.Tensor | None = None,
-                 evaluate: Callable[[], dict] | None = None):
+                 evaluate: Callable[[], dict] | None = None, extra: dict[str, Any] | None = None):
+        self.extra = extra or {}
         self.target, self.net, self.corpus, self.settings, self.out, self.evaluate = target, net, corpus, settings, out, evaluate
         self.embedding = target.get_input_embeddings().weight
         self.device = self.embedding.device
@@ -158,7 +160,7 @@ class Trainer:
 
     def save(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
-        state = {"step": self.step, "seconds": self.seconds, "anchors": self.anchors_seen, "curve": self.curve, "settings": asdict(self.settings),
+        state = {**self.extra, "step": self.step, "seconds": self.seconds, "anchors": self.anchors_seen, "curve": self.curve, "settings": asdict(self.settings),
                  "pending": [[float(v) for v in pair] for pair in self.pending]}
         try:
             checkpoint.save(self.out, self.net, self.optimizer, state)

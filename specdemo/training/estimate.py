@@ -1,0 +1,67 @@
+"""What a training run will take, said before it starts: arithmetic, memory, and a bound from this device's own matrix speed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from .trainer import Settings
+
+
+def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Floating-point operations a second of one plain square matrix product here and now (a share of this is what a run can reach)."""
+    size = 4096 if device.type == "cuda" else 768
+    a = torch.randn(size, size, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(4):
+        _wait(device)
+        began = time.perf_counter()
+        a @ a
+        _wait(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * size**3 / best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def step_flops(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
+    """Multiplications and additions of one step, counted as 2 a weight and token (6 with gradients), attention left out.
+
+    ``words``: size of the draft vocabulary; ``length``: tokens a row.
+    """
+    body = sum(p.numel() for p in target.get_decoder().layers.parameters())
+    layers = sum(p.numel() for p in net.layers.parameters())
+    width, tokens = net.config.hidden_size, settings.batch * length
+    soft = 2 * words * width if settings.mix else 0
+    if settings.kind == "ar":
+        return tokens * (6 * layers + 4 * words * width + soft + (2 * body if settings.mix else 0))
+    rows = settings.batch * settings.anchors * net.block_size
+    context = net.fc.weight.numel() + sum(p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections())
+    return tokens * (2 * body + 6 * context) + rows * (6 * layers + 0.6 * (4 * words * width + soft))  # about 0.6 of the slots carry loss
+
+
+def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
+    """A generous count: target, weights with gradient and two moments, activations kept for the backward pass, one chunk of logits."""
+    fixed = sum(p.numel() * p.element_size() for p in target.parameters()) + 16 * sum(p.numel() for p in net.parameters())
+    c = net.config
+    rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * net.block_size)
+    seen = 0 if settings.kind == "ar" else length
+    row = len(net.layers) * (14 * 4 * c.hidden_size + 10 * c.intermediate_size + 10 * c.num_attention_heads * seen)
+    return fixed + rows * row + 5 * 4 * settings.chunk * words
+
+
+def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int) -> str:
+    """One or two sentences for a person about to wait."""
+    speed = matrix_speed(loaded.device, loaded.dtype)
+    flops = step_flops(loaded.model, net, settings, words, length)
+    need = memory_bytes(loaded.model, net, settings, words, length) / 2**30
+    budget = f"{settings.steps} steps" if settings.steps else f"{settings.minutes:g} minutes"
+    least = flops / speed
+    what = f"at least {settings.steps * least:.0f} seconds" if settings.steps else f"at most {60 * settings.minutes / least:.0f} steps"
+    return (f"Training {settings.kind} for {budget} on {loaded.device}: {sum(p.numel() for p in net.parameters()) / 1e6:.1f} M weights, about {need:.1f} GiB of memory; "
+            f"{flops / 1e12:.2f} TFLOP a step, {what} at the {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of that).")

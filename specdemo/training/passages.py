@@ -1,0 +1,85 @@
+"""Held-out text to evaluate on: what the target writes for given prompts, or rows of the corpus that were kept out of training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..errors import Refusal
+from .corpus import uniqueness
+from .data import Corpus
+from .evaluate import Passages
+from .write import ANSWER, Chat, Writer
+
+NEW_TOKENS, AT_ONCE, LONGEST = 96, 18, 1536
+
+
+def corpus_passages(held_out: Corpus, rows: int = 24, tokens: int = 128) -> dict[str, Passages]:
+    """The first ``tokens`` answer tokens of up to ``rows`` held-out rows, at the temperatures of the corpus."""
+    answer = held_out.answer[:rows] & (held_out.answer[:rows].cumsum(1) <= tokens)
+    return {"mixed": Passages(held_out.tokens[:rows].astype(np.int64), answer, ["corpus"] * len(answer))}
+
+
+def written_passages(loaded: Any, prompts: list[dict], out: Path, seed: int, new_tokens: int = NEW_TOKENS) -> dict[str, Passages]:
+    """The target's greedy and sampled (temperature 1) answers to ``prompts`` (``turns``, ``category``; the first turn is asked).
+
+    They are kept in ``out/passages-*.json`` and read back on resume, so that one run is always judged on the same text.
+    """
+    name = hashlib.blake2b(json.dumps([prompts, seed, new_tokens, loaded.pair.id]).encode(), digest_size=6).hexdigest()
+    file = out / f"passages-{name}.json"
+    if not file.exists():
+        asked = [_prompt_ids(loaded.tokenizer, p["turns"][0]) for p in prompts]
+        fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
+        if not fit:
+            raise Refusal("All prompts of the evaluation file are too long; use shorter ones.")
+        data = {how: _write(loaded, [asked[i] for i in fit], [prompts[i]["category"] for i in fit], heat, seed, new_tokens, how)
+                for how, heat in (("greedy", 0.0), ("sampled", 1.0))}
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(data))
+    return {how: Passages(*_padded(d["rows"]), d["category"]) for how, d in json.loads(file.read_text()).items()}
+
+
+def loops(passages: Passages, limit: float = 0.35) -> float:
+    """The share of answers whose 4-grams mostly repeat, which flatters every drafter."""
+    return float(np.mean([uniqueness(t[a]) < limit for t, a in zip(passages.tokens, passages.answer, strict=True)]))
+
+
+def _prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    if getattr(tokenizer, "chat_template", None):
+        text = tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True)
+        return tokenizer(text, add_special_tokens=False).input_ids
+    return tokenizer(text).input_ids
+
+
+def _write(loaded: Any, asked: list[list[int]], category: list[str], heat: float, seed: int, new_tokens: int, how: str) -> dict[str, Any]:
+    """Prompts of like length are written together; each row comes back as [tokens, first answer token]."""
+    order, rows = sorted(range(len(asked)), key=lambda i: len(asked[i])), {}
+    chat = Chat([], [-2], [-2], loaded.eos_ids)
+    for at in tqdm(range(0, len(order), AT_ONCE), desc=f"held-out answers, {how}", leave=False):
+        some = order[at : at + AT_ONCE]
+        length = max(len(asked[i]) for i in some) + new_tokens
+        forced = torch.full((len(some), length), -1)
+        for row, i in zip(forced, some, strict=True):
+            row[: len(asked[i])] = torch.tensor(asked[i])
+        noise = torch.Generator(loaded.model.device).manual_seed(seed * 1_000_003 + at)
+        writer = Writer(loaded.model, len(some), length)
+        tokens, answer = writer.write(forced, torch.full((len(some),), heat), noise, chat, torch.full((len(some),), ANSWER), turns=False)
+        for i, t, a in zip(some, tokens, answer, strict=True):
+            first = len(asked[i])
+            rows[i] = [t[: first + min(int(a.sum()), new_tokens)].tolist(), first]
+    return {"rows": [rows[i] for i in range(len(asked))], "category": category}
+
+
+def _padded(rows: list[list]) -> tuple[np.ndarray, np.ndarray]:
+    length = max(len(t) for t, _ in rows)
+    tokens, answer = np.zeros((len(rows), length), dtype=np.int64), np.zeros((len(rows), length), dtype=bool)
+    for i, (ids, first) in enumerate(rows):
+        tokens[i, : len(ids)] = ids
+        answer[i, first : len(ids)] = True
+    return tokens, answer

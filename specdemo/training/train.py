@@ -1,0 +1,139 @@
+"""``python -m specdemo train``: align a drafter to a target, within a budget of minutes, and leave a drafter folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Refusal
+from ..models.ar import ArDrafter, ArDrafterConfig
+from ..models.block import BlockDrafter, BlockDrafterConfig
+from ..models.load import Loaded, load_target
+from ..models.pairs import get_pair
+from ..models.quantize import save_drafter
+from . import checkpoint
+from .card import write_card
+from .corpus import read_prompts
+from .curve import draw
+from .data import Corpus, draft_vocabulary, read_corpus, split
+from .estimate import estimate
+from .evaluate import Judge
+from .passages import corpus_passages, written_passages
+from .start import BLOCK, starting_drafter
+from .trainer import Settings, Trainer
+
+KINDS = ("block", "vp", "mdlm", "streak", "ar")
+LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
+REVEALED = (1, 3, 7)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m specdemo train``."""
+    add, d = parser.add_argument, Settings()
+    add("--kind", choices=KINDS, default="block", help="what the drafter is trained for")
+    add("--pair", default="smollm2-135m", help="the target (an id of models.yaml; any Llama- or Qwen-type model)")
+    add("--corpus", help="folder written by `python -m specdemo corpus` (needed)")
+    add("--out", help="folder for checkpoint, curve and the finished drafter (default: runs/PAIR-KIND)")
+    add("--minutes", type=float, default=d.minutes, help="budget of wall-clock time, evaluations included")
+    add("--steps", type=int, default=0, help="budget in steps instead, which makes a run repeatable")
+    add("--resume", metavar="DIR", help="go on from the checkpoint in DIR (its settings are kept; --minutes or --steps may be raised)")
+    add("--start", default="target-layers", help="drafter folder, `target-layers` or `random`")
+    add("--layers", type=int, default=0, help="drafter layers (default 4, or those of the --start folder)")
+    add("--block-size", type=int, default=0, help="slots of a block, anchor included (default 16, or that of the --start folder)")
+    add("--draft-vocab", type=int, default=16384, help="how many of the target's most used tokens may be drafted; 0 = all")
+    add("--labels", choices=LABELS, default="mix", help="true tokens, the target's distribution, or half of each")
+    add("--batch", type=int, default=0, help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)")
+    add("--anchors", type=int, default=48, help="blocks a sequence")
+    add("--lr", type=float, default=0.0, help="peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak)")
+    add("--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does")
+    add("--prompts", help="JSONL of held-out prompts (`turns`, `category`) the drafter is evaluated on; default: held-out rows of the corpus")
+    add("--eval-minutes", type=float, default=d.eval_minutes)
+    add("--save-minutes", type=float, default=d.save_minutes)
+    add("--seed", type=int, default=0)
+    add("--device", default=None)
+    add("--compile", action="store_true", help="compile the drafter's pass (worth it on a GPU from a few minutes of training)")
+    add("--quiet", action="store_true", help="no progress bar")
+
+
+def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
+    """The command line as :class:`Settings`."""
+    if args.minutes <= 0 and not args.steps:
+        raise Refusal("--minutes must be above 0.")
+    if args.block_size == 1 or args.block_size < 0 or args.layers < 0 or args.anchors < 1:
+        raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
+    folder = args.start not in ("random", "target-layers")
+    batch = args.batch or ((64 if on_gpu else 4) if args.kind == "ar" else (64 if on_gpu else 2))
+    lr = args.lr or (1e-4 if args.kind == "streak" else 3e-4 if folder else 6e-4)
+    return Settings(kind=args.kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
+                    inverse_t=args.inverse_t, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
+                    chunk=4096 if on_gpu else 512, compile=args.compile)
+
+
+def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, prompts: list[dict] | None) -> dict[str, Any]:
+    """Train, evaluate on held-out text and write ``out/drafter``; returns the summary that also stands in its card."""
+    rows, held_out = split(corpus)
+    if len(rows) == 0:
+        raise Refusal("The corpus has too few rows to train on; write more with `python -m specdemo corpus --rows N`.")
+    settings, state = settings_of(args, loaded.device.type == "cuda"), None
+    if args.resume:
+        state = checkpoint.read(Path(args.resume))[0]
+        budget = {"minutes": args.minutes, "steps": args.steps} if args.steps or not state["settings"]["steps"] else {}
+        kept = {**state["settings"], **budget, "compile": args.compile}
+        settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None})
+    net, began = starting_net(loaded, rows, args, state)
+    net.to(loaded.device)
+    vocab = None if net.draft_vocab is None else net.draft_vocab.long()
+    depth = ((state or {}).get("depth") or (args.block_size or BLOCK) - 1) if settings.kind == "ar" else net.block_size - 1
+    about = {"start": began, "parameters": sum(p.numel() for p in net.parameters()), "corpus": Path(args.corpus).name}
+    trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict()})
+    judge = Judge(loaded.model, net, trainer.head, vocab, depth, trainer.precision)
+    passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]))
+    print(estimate(loaded, net, settings, len(trainer.head), rows.tokens.shape[1]))
+    trainer.evaluate = lambda: {"tokens_per_round": judge.judge(next(iter(passages.values())).some(24), settings.kind)["all"]["tokens_per_round"]}
+    if args.resume:
+        trainer.resume(Path(args.resume))
+    summary = trainer.run(show=not args.quiet)
+    scores = {name: judge.judge(p, settings.kind, () if settings.kind == "ar" else REVEALED) for name, p in passages.items()}
+    facts = {**about, **summary, "scores": scores, "target": loaded.pair.title, "rows": len(rows), "settings": asdict(settings),
+             "evaluated_on": "held-out prompts" if prompts else "held-out rows of the corpus", "device": str(loaded.device)}
+    net.weights = f"{settings.kind} weights"
+    folder = save_drafter(net, out / "drafter", write_card(facts))
+    (folder / "curve.svg").write_text(draw(trainer.curve), encoding="utf-8")
+    (folder / "training.json").write_text(json.dumps({"facts": facts, "curve": trainer.curve}), encoding="utf-8")
+    return facts
+
+
+def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: dict | None) -> tuple[Any, str]:
+    """The network before the first step, or one of the checkpoint's shape when resuming."""
+    if state is None:
+        size = args.draft_vocab
+        keeps = args.start not in ("random", "target-layers") and (Path(args.start) / "config.json").exists()
+        vocab = draft_vocabulary(rows, size, loaded.eos_ids) if 0 < size < loaded.model.config.get_text_config().vocab_size else None
+        net, began = starting_drafter(loaded.model, args.kind, args.start, args.layers, args.block_size, None if keeps else vocab, args.seed)
+        if keeps and net.draft_vocab is None and vocab is not None:
+            net.draft_vocab = vocab.to(torch.int32)
+        return net, began
+    cls, form = (ArDrafter, ArDrafterConfig) if state["settings"]["kind"] == "ar" else (BlockDrafter, BlockDrafterConfig)
+    config = {k: v for k, v in state["config"].items() if k not in ("model_type", "dtype", "architectures", "transformers_version")}
+    vocab = checkpoint.read(Path(args.resume))[1].get("net.draft_vocab")
+    return cls(form(**config), vocab).float(), state["about"]["start"]
+
+
+def train_main(args: argparse.Namespace) -> int:
+    """Entry point of ``python -m specdemo train``."""
+    if not args.corpus:
+        raise Refusal("Training needs text: give --corpus a folder, or write one with `python -m specdemo corpus --out FOLDER`.")
+    prompts = read_prompts(args.prompts) if args.prompts else None
+    corpus = read_corpus(args.corpus)
+    loaded = load_target(get_pair(args.pair), device=args.device)
+    out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind}")
+    facts = train(loaded, corpus, args, out, prompts)
+    first = next(iter(facts["scores"].values()))["all"]
+    print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second; {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")
+    print(f"The drafter is in {out / 'drafter'}; name that folder in models.yaml under drafters: {facts['settings']['kind']}, or pass it to --start.")
+    return 0

@@ -1,0 +1,282 @@
+"""Whole runs on a tiny target: a drafter learns, the computed race equals a real one, a killed run goes on, and the path from nothing to a drafter folder."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import features_of, make_tiny_target
+
+from specdemo.errors import Refusal
+from specdemo.training import checkpoint
+from specdemo.training.corpus import add_arguments as corpus_arguments
+from specdemo.training.corpus import corpus_main
+from specdemo.training.data import Corpus, read_corpus
+from specdemo.training.evaluate import Judge, Passages, Walk, walk
+from specdemo.training.start import copy_target_layers, fresh, spread, starting_drafter
+from specdemo.training.train import add_arguments, train_main
+from specdemo.training.trainer import Settings, Trainer
+from specdemo.training.write import ANSWER, Chat, Writer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PERIOD = [7, 21, 3, 90, 44, 15, 61, 33]  # text a small drafter learns in seconds: a fixed word order with a random offset a row
+
+
+def periodic_corpus(rows=64, length=48, seed=0):
+    rng = np.random.default_rng(seed)
+    tokens = np.stack([np.resize(np.roll(PERIOD, int(rng.integers(8))), length) for _ in range(rows)]).astype(np.uint16)
+    tokens[:, 0] = rng.integers(100, 120, rows)
+    answer = np.zeros(tokens.shape, dtype=bool)
+    answer[:, 4:] = True
+    return Corpus(tokens, answer, {})
+
+
+def trainer_for(target, out, kind="block", steps=60, **more):
+    net = fresh(target, kind, layers=1, block_size=6, draft_vocab=None, seed=3)
+    return Trainer(target, net, periodic_corpus(), Settings(kind=kind, steps=steps, batch=4, anchors=6, lr=3e-3, save_minutes=9, eval_minutes=9, **more), out)
+
+
+@pytest.fixture(scope="module")
+def learned(tiny_target, tmp_path_factory):
+    trainer = trainer_for(tiny_target, tmp_path_factory.mktemp("learned"), steps=120)
+    return trainer, trainer.run(show=False)
+
+
+def test_a_drafter_learns_and_the_run_is_summed_up(learned):
+    trainer, summary = learned
+    losses = [p["loss"] for p in trainer.curve]
+    assert losses[-1] < 0.6 * losses[0] and summary["steps"] == 120 and summary["anchors"] == 120 * 4 * 6 and summary["anchors_per_second"] > 0
+    assert (trainer.out / "curve.svg").read_text().startswith("<svg") and json.loads((trainer.out / "curve.json").read_text()) == trainer.curve
+
+
+@pytest.mark.parametrize("kind", ["vp", "mdlm", "streak", "ar"])
+@pytest.mark.parametrize("mix", [0.0, 0.5])
+def test_every_kind_learns(tiny_target, tmp_path, kind, mix):
+    trainer = trainer_for(tiny_target, tmp_path, kind, steps=40, mix=mix)
+    trainer.run(log_every=5, show=False)
+    assert trainer.curve[-1]["loss"] < trainer.curve[0]["loss"] - 0.3
+
+
+def race_by_hand(target, net, text, first):
+    """A chain race walked round by round with the drafter's own cache: the accepted drafts of each."""
+    net.bind(target.get_input_embeddings().weight, target.get_output_embeddings().weight)
+    features, at, rounds = features_of(target, net.layer_ids, text)[0], first, []
+    while at < len(text) - 1:
+        cache = net.new_cache(128)
+        net.extend(cache, features[:at], 0)
+        ids = torch.full((1, net.block_size), -1)
+        ids[0, 0] = text[at]
+        draft = net.logits(net.hidden(ids, at, cache))[0, 1:].argmax(-1).tolist()
+        kept = 0
+        while kept < len(draft) and at + kept + 1 < len(text) and draft[kept] == text[at + kept + 1]:
+            kept += 1
+        rounds.append(kept)
+        at += kept + 1
+    return rounds
+
+
+def test_the_computed_race_is_the_race(learned, tiny_target):
+    net = learned[0].net
+    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, net.block_size - 1)
+    corpus, lengths = periodic_corpus(6, seed=5), set()
+    corpus.tokens[1, 20:24] = [9, 8, 9, 8]  # surprises, so that rounds are of all lengths
+    corpus.tokens[2, ::7] = 50
+    for row, answer in zip(corpus.tokens, corpus.answer, strict=True):
+        computed = Walk()
+        tokens = torch.from_numpy(row.astype(np.int64))
+        features = torch.cat([features_of(tiny_target, net.layer_ids, row.tolist())[0]])[None]
+        run = np.zeros(len(row), dtype=np.int64)
+        spots = torch.arange(4, len(row))
+        run[4:] = judge.block_runs(tokens, spots, features).numpy()
+        walk(run, answer, computed)
+        by_hand = race_by_hand(tiny_target, net, row.tolist(), 4)
+        assert computed.accepted == by_hand and sum(computed.written) == len(row) - 5
+        lengths |= set(by_hand)
+    assert len(lengths) > 3
+    scores = judge.judge(Passages(corpus.tokens, corpus.answer, list("aabbcc")), "block", revealed=(2,))
+    assert set(scores["by_category"]) == {"a", "b", "c"} and 0 <= scores["after_revealed"]["2"] <= 3
+    assert scores["all"]["kept_at_least"] == sorted(scores["all"]["kept_at_least"], reverse=True)
+
+
+def test_ar_runs_count_teacher_forced_choices(tiny_target):
+    net = fresh(tiny_target, "ar", 1, 6, None, 0)
+    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, 5)
+    tokens = torch.from_numpy(periodic_corpus(1).tokens[0].astype(np.int64))
+    hidden = net(torch.nn.functional.embedding(tokens[None], tiny_target.model.embed_tokens.weight))[0]
+    right = ((hidden @ tiny_target.lm_head.weight.T).argmax(-1)[:-1] == tokens[1:]).tolist() + [False] * 6
+    expected = [next((k for k in range(5) if not right[i + k]), 5) for i in range(len(tokens))]
+    assert judge.ar_runs(tokens).tolist() == expected
+
+
+def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path):
+    whole = trainer_for(tiny_target, tmp_path / "whole", steps=30, mix=0.5)
+    whole.run(log_every=4, show=False)
+    killed = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5)
+    real, calls = killed.block_loss, []
+
+    def dies(step):
+        calls.append(step)
+        if step == 14:
+            raise RuntimeError("killed")
+        if step == 11:
+            killed.save()  # the checkpoint a clock would have written
+        return real(step)
+
+    killed.block_loss = dies
+    with pytest.raises(RuntimeError, match="killed"):
+        killed.run(log_every=4, show=False)
+    again = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5)
+    again.resume(tmp_path / "killed")
+    assert again.step == 11
+    again.run(log_every=4, show=False)
+    strip = [{k: p[k] for k in ("step", "loss", "first")} for p in again.curve], [{k: p[k] for k in ("step", "loss", "first")} for p in whole.curve]
+    assert strip[0] == strip[1]
+    for one, two in zip(again.net.parameters(), whole.net.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
+    trainer = trainer_for(tiny_target, tmp_path, steps=2)
+    trainer.run(show=False)
+    before = (tmp_path / checkpoint.NAME).read_bytes()
+    (tmp_path / (checkpoint.NAME + ".part")).write_bytes(before[:1000])  # killed while writing the next one
+    assert checkpoint.read(tmp_path)[0]["step"] == 2
+    (tmp_path / checkpoint.NAME).write_bytes(before[: len(before) // 2])
+    with pytest.raises(Refusal, match="no usable checkpoint"):
+        checkpoint.read(tmp_path)
+    with pytest.raises(Refusal, match="of kind 'block'"):
+        trainer_for(tiny_target, tmp_path / "x", "vp").resume(trainer.out) if (tmp_path / checkpoint.NAME).write_bytes(before) else None
+
+
+def test_starting_from_the_targets_layers_makes_a_shallower_target():
+    target = make_tiny_target(layers=3)
+    assert spread(4, 0, 29) == [0, 10, 19, 29] and spread(1, 0, 5) == [0]
+    net = fresh(target, "ar", 3, 6, None, 0)
+    assert copy_target_layers(net, target) == [0, 1, 2]
+    ids = torch.arange(5, 25)[None]
+    states = net(torch.nn.functional.embedding(ids, target.model.embed_tokens.weight))
+    torch.testing.assert_close(states, target.model(ids).last_hidden_state, rtol=1e-3, atol=1e-3)
+
+
+def test_qwen_type_targets_give_a_drafter_with_query_and_key_norms(tmp_path):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    target = Qwen3ForCausalLM(Qwen3Config(vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
+                                          num_key_value_heads=2, head_dim=32, max_position_embeddings=256)).eval().requires_grad_(False)
+    net, _ = starting_drafter(target, "block", "target-layers", 2, 6, torch.arange(0, 128, 2))
+    assert net.config.qk_norm and net.config.head_dim == 32
+    trainer = Trainer(target, net, periodic_corpus(), Settings(steps=4, batch=2, anchors=3), tmp_path, torch.arange(0, 128, 2))
+    trainer.run(log_every=2, show=False)
+    assert np.isfinite([p["loss"] for p in trainer.curve]).all()
+
+
+# -- the target as a writer ------------------------------------------------------------------------------------------------------
+
+def test_the_writer_is_greedy_decoding_with_given_tokens(tiny_target):
+    forced = torch.full((2, 24), -1)
+    forced[0, :5], forced[1, :9] = torch.tensor([3, 1, 4, 1, 5]), torch.tensor([2, 7, 1, 8, 2, 8, 1, 8, 2])
+    chat = Chat([], [-2], [-2], (127,))
+    tokens, answer = Writer(tiny_target, 2, 24).write(forced, torch.zeros(2), torch.Generator().manual_seed(0), chat, torch.full((2,), ANSWER), turns=False)
+    for row, given in ((0, 5), (1, 9)):
+        text = forced[row, :given].tolist()
+        while len(text) < 24 and text[-1] != 127:
+            text.append(int(tiny_target(torch.tensor([text])).logits[0, -1].argmax()))
+        assert tokens[row, : len(text)].tolist() == text and answer[row].nonzero().flatten().tolist() == list(range(given, len(text)))
+
+
+def test_turns_follow_each_other_with_the_templates_own_tokens(tiny_target):
+    """User and answer end with token 9; [9, 50, 51] hands over to the assistant, [9, 60] to the user."""
+    chat = Chat([40], [9, 50, 51], [9, 60], (9,))
+    forced = torch.full((8, 64), -1)
+    forced[:, 0] = 40
+    forced[:, 5], forced[:, 20] = 9, 9  # not free: a given 9 must not end a turn
+    spoken = torch.full((8,), ANSWER)
+    writer = Writer(tiny_target, 8, 64)
+    biased = writer._step
+    writer.step = lambda ids, at: biased(ids, at) + torch.nn.functional.one_hot(torch.tensor(9), 128) * 12.0 * (int(at) % 11 == 10)
+    tokens, answer = writer.write(forced, torch.ones(8), torch.Generator().manual_seed(0), chat, spoken)
+    turned = 0
+    for row, mask in zip(tokens.tolist(), answer.tolist(), strict=True):
+        for i in range(1, 60):
+            if mask[i] and row[i] == 9:
+                assert row[i + 1] == 60 or forced[0, i + 1] >= 0
+                assert not mask[i + 1]
+                turned += 1
+    assert turned > 3
+
+
+# -- the whole path ---------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    """A tiny chat model on disk, the way a user's own target lies there."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("target")
+    words = {"<pad>": 0, "<s>": 1, "<end>": 2, "<user>": 3, "<assistant>": 4, "<unk>": 5} | {f"w{i}": i for i in range(6, 128)}
+    core = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    core.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", pad_token="<pad>", eos_token="<end>",
+                                        additional_special_tokens=["<s>", "<user>", "<assistant>"])
+    tokenizer.chat_template = ("<s> {% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+                               "{% if add_generation_prompt %}<assistant> {% endif %}")
+    tokenizer.save_pretrained(folder)
+    model = make_tiny_target(layers=2)
+    model.generation_config.eos_token_id = 2
+    model.save_pretrained(folder)
+    return folder
+
+
+def parsed(add, *words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args([str(w) for w in words])
+
+
+def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, capsys):
+    from specdemo.models.load import read_drafter
+
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"turns": [f"w{10 + i} w{20 + i}"], "category": "ab"[i % 2]}) + "\n" for i in range(4)))
+    corpus = tmp_path / "corpus"
+    common = ("--out", corpus, "--length", 96, "--batch", 16, "--prompts", prompts, "--unique", 0.05)
+    assert corpus_main(parsed(corpus_arguments, *common, "--rows", 16)) == 0
+    first = read_corpus(corpus).tokens.copy()
+    assert corpus_main(parsed(corpus_arguments, *common, "--rows", 48)) == 0  # goes on where it stopped
+    written = read_corpus(corpus)
+    assert len(written) > len(first) > 0 and (written.tokens[: len(first)] == first).all() and written.answer.any(1).all()
+    with pytest.raises(Refusal, match="other settings"):
+        corpus_main(parsed(corpus_arguments, *common, "--rows", 64, "--seed", 1))
+
+    out = tmp_path / "run"
+    options = ("--corpus", corpus, "--out", out, "--steps", 6, "--batch", 2, "--anchors", 4, "--layers", 1, "--block-size", 6, "--draft-vocab", 64,
+               "--prompts", prompts, "--quiet")
+    assert train_main(parsed(add_arguments, "--kind", "vp", *options)) == 0
+    assert "TFLOP a step" in capsys.readouterr().out
+    net = read_drafter(out / "drafter")
+    assert net.block_size == 6 and len(net.draft_vocab) == 64 and net.config.num_hidden_layers == 1
+    card = (out / "drafter" / "README.md").read_text()
+    assert "6 steps of 2 rows" in card and "| a |" in card and "sampled text" in card and (out / "drafter" / "curve.svg").exists()
+
+    assert train_main(parsed(add_arguments, "--kind", "vp", *options[:4], "--resume", out, "--steps", 9, "--prompts", prompts, "--quiet")) == 0
+    assert json.loads((out / "drafter" / "training.json").read_text())["facts"]["steps"] == 9
+    more = ("--corpus", corpus, "--out", tmp_path / "streak", "--start", out / "drafter", "--steps", 2, "--quiet")
+    assert train_main(parsed(add_arguments, "--kind", "streak", *more)) == 0
+    assert read_drafter(tmp_path / "streak" / "drafter").draft_vocab.tolist() == net.draft_vocab.tolist()
+    with pytest.raises(Refusal, match="choose another --kind"):
+        train_main(parsed(add_arguments, "--kind", "ar", *more))
+    assert train_main(parsed(add_arguments, "--kind", "ar", *options[:4], "--steps", 2, "--layers", 1, "--quiet")) == 0
+
+
+def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(Refusal, match="needs text"):
+        train_main(parsed(add_arguments))
+    with pytest.raises(Refusal, match="no corpus"):
+        train_main(parsed(add_arguments, "--corpus", tmp_path))
