@@ -1,4 +1,4 @@
-"""The command line: ``python -m specdemo race|models|bench|corpus|train|export``. It only parses and delegates."""
+"""The command line: ``python -m specdemo race|models|bench|device|corpus|train|export``. It only parses and delegates."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, module, help in (
         ("bench", "specdemo.bench.cli", "measure methods on a file of prompts"),
+        ("device", "specdemo.bench.device", "measure this machine: widths, passes, a few checked races"),
         ("corpus", "specdemo.training.corpus", "let the target write training text"),
         ("train", "specdemo.training.train", "train a drafter for a target"),
     ):

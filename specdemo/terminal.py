@@ -97,7 +97,7 @@ def _summary(console: Console, done: Done) -> None:
     ar, spec = r["ar"], r["spec"]
     console.print("\n")
     table = Table(title=f"{r['method']} on {r['pair']}, {r['dtype']}, {r['hardware']}", title_justify="left")
-    for column in ("lane", "tokens", "tokens/s", "seconds", "first token", "rounds", "tokens/round", "accepted/round"):
+    for column in ("lane", "tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "kept/round"):
         table.add_column(column, justify="right" if column != "lane" else "left")
     table.add_row("plain", str(ar["tokens"]), f"{ar['tokens_per_second']:.1f}", f"{ar['seconds']:.2f}", f"{ar['ttft_seconds']:.2f}", str(ar["tokens"] - 1), "1", "0")
     table.add_row(

@@ -93,6 +93,8 @@ def load_engine(pair_id: str = "smollm2-135m", dtype: str | None = None, device:
     from ..models.pairs import get_pair
 
     loaded = load_target(get_pair(pair_id), dtype, device, progress)
+    if loaded.quantized:
+        raise Refusal(f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16.")
     say = progress or (lambda message, fraction: None)
     say("Preparing the target", None)
     target = Target(loaded.model)

@@ -1,0 +1,168 @@
+"""``python -m specdemo device``: what this machine does with one pass of the target, in one short report.
+
+Which widths compute bitwise equal rows, what they cost (eager, and captured as a CUDA graph where there is one), what a draft
+pass costs, and a few races with the exactness check. This is the first thing to run on hardware nobody has measured yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from ..errors import Refusal
+from .suite import load_suite
+
+PROMPTS = (
+    "A train travels 60 km in 45 minutes. How far does it go in 3 hours? Explain step by step.",
+    "Write a Python function that checks whether a word is a palindrome.",
+    "Explain to a child why the sky is blue.",
+    "List five tips for learning to cook.",
+    "Translate into French: Where is the nearest station?",
+    "Write a short story about a robot who learns to paint.",
+    "What is the difference between a lake and a sea?",
+    "Summarise in two sentences why sleep matters for students.",
+    "There are 24 pupils and a third of them play chess. How many do not? Explain step by step.",
+    "Write a polite e-mail that asks for a day off.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``device``."""
+    parser.add_argument("--pair", default="smollm2-135m", metavar="ID")
+    parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+    parser.add_argument("--dtypes", default="bfloat16,float32", metavar="A,B")
+    parser.add_argument("--methods", default="block,tree,best", metavar="A,B")
+    parser.add_argument("--prompts", metavar="FILE", help="JSON lines as for bench (default: ten of our own)")
+    parser.add_argument("--limit", type=int, default=10, metavar="N", help="prompts to race (default 10)")
+    parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
+    parser.add_argument("--out", metavar="FILE", help="also write the report there")
+
+
+def device_main(args: argparse.Namespace) -> int:
+    """Print the report as one JSON object."""
+    from ..engine import load_engine
+
+    prompts = [item.prompt for item in load_suite(args.prompts).first(args.limit)] if args.prompts else list(PROMPTS[: args.limit])
+    report: dict[str, Any] = {}
+    for dtype in args.dtypes.split(","):
+        engine = load_engine(args.pair, dtype.strip(), args.device)
+        report |= {"hardware": engine.hardware(), "pair": args.pair}
+        report[dtype.strip()] = {"passes": passes(engine), "draft": draft_pass(engine), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
+    text = json.dumps(report, indent=1)
+    print(text)
+    if args.out:
+        try:
+            Path(args.out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Refusal(f"The report could not be written to {args.out} ({error.strerror}); choose another place.") from None
+    return 0
+
+
+def passes(engine: Any, context: int = 64, repeats: int = 20) -> dict[str, Any]:
+    """Per width: eager and captured milliseconds, and how its rows compare with those of the verify width."""
+    import torch
+
+    from ..engine.load import VERIFY_WIDTH, WIDTHS
+
+    target = engine.target
+    prompt = [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)]
+    text = [(91 * i + 7) % (target.vocab_size - 1) for i in range(8)]
+    out: dict[str, Any] = {}
+    with torch.inference_mode():
+        cache = target.new_cache(context + 2 * WIDTHS[-1])
+        target.read(cache, prompt)
+        reference = target.verify(cache, text[0], text[1:], list(range(-1, len(text) - 2)), VERIFY_WIDTH)[0]
+        for width in WIDTHS:
+            rows = []
+            for token in text:
+                rows.append(target.verify(cache, token, [], [], width)[0][0])
+                cache.commit([])
+            cache.rollback(context)
+            equal = sum(torch.equal(a, b) for a, b in zip(rows, reference, strict=True))
+            gap = float((torch.stack(rows).float() - reference.float()).abs().max())
+
+            def step(width=width):
+                return target.verify(cache, text[0], [], [], width)[0]
+
+            out[str(width)] = {"equal_rows": equal, "of": len(text), "max_difference": gap, "eager_ms": _median_ms(engine, step, repeats)}
+            if target.device.type == "cuda":
+                out[str(width)]["graph_ms"] = _graph_ms(engine, cache, width, repeats)
+    return out
+
+
+def draft_pass(engine: Any, context: int = 64, repeats: int = 20) -> dict[str, float]:
+    """Milliseconds of one pass of the block drafter and its head, for blocks of 8 and 16 slots and four blocks of 16 at once."""
+    import torch
+
+    from ..models.load import load_drafter
+
+    net = load_drafter(engine.loaded.pair, "block", engine.loaded)
+    out = {}
+    with torch.inference_mode():
+        cache = net.new_cache(context + 64)
+        features = torch.randn(context, len(net.layer_ids) * engine.target.config.hidden_size, dtype=engine.target.dtype, device=engine.target.device)
+        net.extend(cache, features, 0)
+        for blocks, slots in ((1, 8), (1, net.block_size), (4, net.block_size)):
+            ids = torch.full((blocks, slots), -1, device=engine.target.device)
+            ids[:, 0] = 11
+            out[f"{blocks}x{slots}"] = _median_ms(engine, lambda ids=ids: net.logits(net.hidden(ids, context, cache)[:, 1:]), repeats)
+    return out
+
+
+def races(engine: Any, methods: list[str], prompts: list[str], max_new_tokens: int) -> dict[str, Any]:
+    """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every answer was exact."""
+    from ..engine import Request, race
+
+    out: dict[str, Any] = {}
+    for method in methods:
+        results = [list(race(engine, Request(p, method.strip(), max_new_tokens=max_new_tokens, record=False, check="exact")))[-1].result for p in prompts]
+        timed = [r for r in results if r["speedup"]]
+        plain = sum((r["ar"]["tokens"] - 1) / max(r["ar"]["tokens_per_second"], r["ar"]["one_row_tokens_per_second"]) for r in timed)
+        out[method.strip()] = {
+            "speedup": plain / sum(r["spec"]["seconds"] for r in timed) if timed else None,
+            "tokens_per_round": sum(r["spec"]["tokens"] - 1 for r in results) / max(sum(r["spec"]["rounds"] for r in results), 1),
+            "identical": sum(bool(r["identical"]) for r in results),
+            "bitwise": sum(r["exact"]["identical"] for r in results),
+            "one_row_identical": sum(r["exact"]["one_row"]["identical"] for r in results),
+            "one_row_differences": [r["exact"]["one_row"]["first_difference"] for r in results if not r["exact"]["one_row"]["identical"]],
+            "runs": len(results),
+        }
+    return out
+
+
+def _median_ms(engine: Any, step: Any, repeats: int) -> float:
+    for _ in range(3):
+        step()
+    samples = []
+    for _ in range(repeats):
+        began = engine.now()
+        step()
+        samples.append((engine.now() - began) * 1e3)
+    return statistics.median(samples)
+
+
+def _graph_ms(engine: Any, cache: Any, width: int, repeats: int) -> float:
+    """The same pass captured as a CUDA graph: every tensor is made inside the capture, the length is fixed."""
+    import torch
+
+    target = engine.target
+    ids = torch.full((width,), 11, device=target.device)
+    positions = torch.arange(cache.length, cache.length + width, device=target.device)
+    seen = torch.ones(width, width, dtype=torch.bool, device=target.device).tril_()
+
+    def step():
+        return target.head(target._forward(cache, ids, positions, seen, ())[0])
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return _median_ms(engine, graph.replay, repeats)

@@ -1,0 +1,107 @@
+"""The embedded pair, for real: nothing is lost with any method, and the library's own loop agrees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from specdemo.drafters import METHODS
+from specdemo.engine import Request, Sampling, load_engine, race
+from specdemo.events import Done, DraftMade, Verify, load_trace
+from specdemo.models.load import load_drafter
+
+ROOT = Path(__file__).resolve().parent.parent
+MATHS = "A farmer has 14 hens and each hen lays 5 eggs a week. How many eggs does he have after 3 weeks? Explain step by step."
+PROMPTS = [MATHS, "Write a Python function that returns the largest of three numbers.", "Name two rivers in France."]
+COPY = "Repeat exactly, three times: The green parrot on the old pirate ship sings a song about golden coins every single morning."
+
+
+@pytest.fixture(scope="module", params=["bfloat16", "float32"])
+def engine(request):
+    return load_engine(dtype=request.param)
+
+
+@pytest.fixture(scope="module")
+def fast():
+    """The pair in its default dtype."""
+    return load_engine()
+
+
+def done(engine, prompt, **more) -> Done:
+    return list(race(engine, Request(prompt, **({"method": "block", "max_new_tokens": 24} | more))))[-1]
+
+
+def test_greedy_is_bitwise_exact(engine):
+    """Against one token a pass at the fixed width, bit for bit; against the one-row kernel by token in fp32, and named in bf16."""
+    for prompt in PROMPTS[:2]:
+        result = done(engine, prompt, check="exact").result
+        assert result["identical"] and result["first_difference"] is None
+        assert result["exact"]["identical"] and result["exact"]["positions"] == len(result["output_ids"])
+        other = result["exact"]["one_row"]
+        assert other["identical"] or (engine.target.dtype == torch.bfloat16 and other["first_difference"]["top2_gap"] is not None)
+
+
+def test_sampled_lanes_are_identical(engine):
+    for seed in range(3):
+        result = done(engine, PROMPTS[0], sampling=Sampling(0.7, top_p=0.9, seed=seed), max_new_tokens=16).result
+        assert result["identical"], result["first_difference"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_writes_the_plain_text(fast, method):
+    """Greedy and sampled, with everything recorded; the trace survives a round trip."""
+    for sampling in (Sampling(), Sampling(0.8, top_p=0.95, seed=5)):
+        events = list(race(fast, Request(MATHS, method, sampling=sampling, max_new_tokens=28)))
+        result = events[-1].result
+        assert result["identical"] and result["method"] == method
+        for draft, verdict in zip([e for e in events if isinstance(e, DraftMade)], [e for e in events if isinstance(e, Verify)], strict=True):
+            assert len(draft.tokens) == len(draft.parent) == len(draft.q) == len(draft.origin) == len(verdict.status)
+            assert len(set(zip(draft.parent, draft.tokens, strict=True))) == len(draft.tokens), "siblings differ"
+            assert draft.seconds >= 0 and verdict.rows >= len(draft.tokens) + 1
+
+
+def test_the_drafter_is_worth_having(fast):
+    """Far more than one token a pass on arithmetic prose; a drafter wired wrongly falls to 1.0 (C29, C45, C46, C57)."""
+    assert done(fast, MATHS, max_new_tokens=48).result["spec"]["tokens_per_round"] > 1.8
+
+
+def test_lookup_pays_on_copying(fast):
+    assert done(fast, COPY, method="lookup", max_new_tokens=64).result["spec"]["tokens_per_round"] > 1.3
+
+
+def test_the_librarys_own_loop_agrees():
+    """Outside witness: the same drafter under ``generate(speculation_type="dflash")`` writes the same greedy text."""
+    engine = load_engine(dtype="float32")
+    model, drafter = engine.loaded.model, load_drafter(engine.loaded.pair, "block", engine.loaded)
+    for prompt in PROMPTS[:2]:
+        ids = engine.encode(prompt)
+        out = model.generate(
+            torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), assistant_model=drafter, speculation_type="dflash", do_sample=False, max_new_tokens=24
+        )
+        assert out[0, len(ids) :].tolist() == done(engine, prompt).result["output_ids"]
+
+
+def test_command_line_prints_one_json_object(tmp_path):
+    trace = tmp_path / "race.json"
+    run = subprocess.run(
+        [sys.executable, "-m", "specdemo", "race", "Say hello.", "--method", "block", "--max-new-tokens", "8", "--json", "--trace", str(trace)],
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout.splitlines()[-1])
+    assert {"method", "pair", "hardware", "dtype", "prompt_tokens", "finish_reason", "ar", "spec", "speedup", "predicted_speedup", "identical", "first_difference", "output_ids"} <= result.keys()
+    assert {"tokens", "seconds", "tokens_per_second", "ttft_seconds", "one_row_tokens_per_second"} <= result["ar"].keys()
+    assert {"tokens", "seconds", "tokens_per_second", "rounds", "accepted_per_round", "tokens_per_round", "draft_seconds", "verify_seconds"} <= result["spec"].keys()
+    events = load_trace(trace)
+    assert events[-1].to_dict()["result"]["output_ids"] == result["output_ids"]
+
+
+@pytest.mark.parametrize("arguments", [["race", " "], ["race", "x", "--method", "magic"], ["race", "x", "--pair", "gpt-9"], ["race", "x", "--temperature", "nan"], ["race", "x", "--param", "gamma"]])
+def test_bad_arguments_get_one_sentence(arguments):
+    run = subprocess.run([sys.executable, "-m", "specdemo", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1 and "Traceback" not in run.stderr and len(run.stderr.strip().splitlines()) == 1 and run.stderr.startswith("specdemo: ")
