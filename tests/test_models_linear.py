@@ -38,3 +38,14 @@ def test_falls_back_when_the_operator_is_missing(monkeypatch):
 def test_converts_to_the_requested_dtype():
     made = Linear(torch.randn(4, 4), dtype=torch.float64)
     assert made.dtype == torch.float64 and made.packed is None and not linear.packs("cpu", torch.float64)
+
+
+def test_fp32_rows_do_not_depend_on_how_many_there_are():
+    """From two rows on, the same row gives the same bits; one row goes to the plain product."""
+    torch.manual_seed(0)
+    weight, x = torch.randn(96, 64), torch.randn(32, 64)
+    product = Linear(weight)
+    if product.packed is not None:
+        for rows in (2, 4, 8, 16, 24):
+            assert torch.equal(product(x[:rows]), product(x)[:rows])
+        assert torch.equal(product(x[:1]), F.linear(x[:1], weight))
