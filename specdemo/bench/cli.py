@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
     parser.add_argument("--pair", default="smollm2-135m", metavar="ID")
     parser.add_argument("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
+    parser.set_defaults(run=bench_main)
 
 
 def bench_main(args: argparse.Namespace) -> int:
