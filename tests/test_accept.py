@@ -15,7 +15,7 @@ from specdemo.errors import Refusal
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread():
+def single_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
+from tiny import tiny_engine
 
 import specdemo.bench.cli as cli
 import specdemo.engine
@@ -417,6 +418,23 @@ def test_the_short_run_reports_as_it_goes(log):
     assert "one" not in json.dumps(final["prompts"])
     with pytest.raises(Refusal, match="no prompt"):
         next(short_run(ENGINE, "block", [], 5))
+
+
+def test_real_races_on_a_tiny_target(tmp_path):
+    """No fake: the engine's own events, greedy and sampled, through measuring, figures and pages."""
+    for temperature in (0.0, 1.0):
+        sampling = Sampling(temperature=temperature, seed=5)
+        specs = parse_methods("lookup,lookup:gamma=3")
+        items = (Item("a", "one", "abcabcabcabc"), Item("b", "two", "hello hello hello"))
+        made = plan(methods=("lookup", "lookup:gamma=3"), prompts=2, max_new_tokens=12, sampling=sampling.to_dict())
+        lines = measure(race_lanes(tiny_engine(), specs, sampling, 12), items, made, tmp_path / str(temperature))
+        report = make_report(lines)
+        for row in report["table"].values():
+            s = row["all"]
+            assert s["identical"] == 1.0 and s["runs"] == 4 and s["speedup"] > 0 and s["predicted"] > 0
+            assert s["tokens_per_round"] == pytest.approx(s["accepted_per_round"] + 1, abs=0.3)  # the last round may be cut
+            assert sum(s["time"].values()) == pytest.approx(1)
+        assert report["plain"]["repeats_itself"] and "float32" in page(report)
 
 
 def test_stopping_the_short_run_keeps_what_is_complete(log):
