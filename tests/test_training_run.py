@@ -12,7 +12,7 @@ from specdemo.errors import Refusal
 from specdemo.training import checkpoint
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
-from specdemo.training.data import Corpus, read_corpus
+from specdemo.training.data import Corpus, read_corpus, write_shard
 from specdemo.training.evaluate import Judge, Passages, Walk, walk
 from specdemo.training.start import copy_target_layers, fresh, spread, starting_drafter
 from specdemo.training.train import add_arguments, train_main
@@ -280,3 +280,24 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path):
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
+
+
+def test_a_bundle_trains_every_kind_elsewhere(target_folder, tmp_path, monkeypatch, capsys):
+    from specdemo.training import bundle
+
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+    corpus = periodic_corpus(40)
+    (tmp_path / "corpus").mkdir()
+    write_shard(tmp_path / "corpus", "", corpus.tokens, corpus.answer)
+    (tmp_path / "corpus" / "corpus.json").write_text('{"row": 48}')
+    assert bundle.main(["pack", "--corpus", str(tmp_path / "corpus"), "--out", str(tmp_path / "b"), "--rows", "20"]) == 0
+    assert len(read_corpus(tmp_path / "b" / "corpus")) == 20
+    words = ["train", "--bundle", str(tmp_path / "b"), "--out", str(tmp_path / "o"), "--steps", "2", "--batch", "2", "--anchors", "3", "--layers", "1",
+             "--block-size", "6", "--draft-vocab", "0", "--quiet"]
+    assert bundle.main([*words, "--kinds", "block", "streak"]) == 0
+    facts = json.loads((tmp_path / "o" / "streak" / "drafter" / "training.json").read_text())["facts"]
+    assert facts["start"] == "the drafter in drafter" and not (tmp_path / "o" / "ar").exists()
+    monkeypatch.setattr(bundle, "train_main", lambda args: pytest.fail("a finished kind was trained again"))
+    assert bundle.main([*words, "--kinds", "block"]) == 0
+    monkeypatch.setattr(bundle, "LIMIT", 100)
+    assert bundle.main(["pack", "--corpus", str(tmp_path / "corpus"), "--out", str(tmp_path / "c")]) == 2 and "--rows" in capsys.readouterr().err

@@ -77,6 +77,7 @@ class Trainer:
         self.precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
         self.optimizer = torch.optim.AdamW(net.parameters(), lr=settings.lr, betas=(0.9, 0.95), weight_decay=settings.weight_decay,
                                            fused=self.device.type == "cuda")
+        net.rope.inverse = net.rope.inverse.to(self.device)  # else every step copies it over
         self.taps = None if settings.kind == "ar" and settings.mix == 0 else Taps(target, getattr(net, "layer_ids", ()))
         self.blocks = torch.compile(packed_blocks) if settings.compile else packed_blocks
         self.step, self.seconds, self.anchors_seen, self.curve = 0, 0.0, 0, []
