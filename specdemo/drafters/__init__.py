@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import ar, ar_draft, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
+from . import ar, ar_draft, best, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
 from .base import Drafter
 
 
@@ -110,6 +110,13 @@ METHODS: dict[str, Method] = {
             "One diffusion pass gives several candidates for every position, and the likeliest paths through them form a tree. It grows only while one more node is worth its milliseconds by the target's measured cost.",
             tree.Params,
             tree.TreeDrafter,
+        ),
+        Method(
+            "best",
+            "Everything together (ours)",
+            "One tree from the diffusion network's candidates and from what followed the same words earlier in the text, each believed as often as it came true so far. It is as wide as the measured milliseconds allow, and where drafting does not pay the network sleeps.",
+            best.Params,
+            best.Best,
         ),
         Method(
             "block",

@@ -46,6 +46,38 @@ class SuffixIndex:
         return [], 0
 
 
+class Followers:
+    """What followed each short run of tokens in a growing text: up to ``most`` different tokens, the last seen first.
+
+    Where :class:`SuffixIndex` continues the text itself, this continues any path that a draft might take.
+    """
+
+    def __init__(self, longest: int, most: int) -> None:
+        self.longest, self.most = longest, most
+        self.ids: list[int] = []
+        self._after: dict[tuple[int, ...], list[int]] = {}
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Catch up with a text that only grew."""
+        for token in ids[len(self.ids) :]:
+            at = len(self.ids)
+            for n in range(1, min(self.longest, at) + 1):
+                seen = self._after.setdefault(tuple(self.ids[at - n :]), [])
+                if token in seen:
+                    seen.remove(token)
+                seen.insert(0, token)
+                del seen[self.most :]
+            self.ids.append(token)
+
+    def after(self, tail: tuple[int, ...]) -> tuple[Sequence[int], int]:
+        """Followers of the longest end of ``tail`` that is known, and that end's length (0 = none)."""
+        for n in range(min(self.longest, len(tail)), 0, -1):
+            seen = self._after.get(tail[len(tail) - n :])
+            if seen:
+                return seen, n
+        return (), 0
+
+
 class NgramModel:
     """An n-gram model over token ids, built online, interpolated by Witten and Bell's estimate.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Context, Draft, Verdict, number
-from .trie import best_first, marginal_states, nodes_that_pay
+from .trie import best_first, marginals, nodes_that_pay
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TreeDrafter:
 
         began = time.perf_counter()
         rows = self.session.rows(self.session.fill(context, self.params.gamma))
-        nodes = best_first(marginal_states(rows), min(context.budget, self.params.budget or context.budget))
+        nodes = best_first(marginals(rows), 0, min(context.budget, self.params.budget or context.budget))
         self.session.timed(began)
         if not self.params.budget:
             nodes = nodes[: nodes_that_pay([n.weight for n in nodes], context.row_ms, self.session.ms)[0]]

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from .base import Draft
 
+Choice = tuple[int, float, Any, Any]  # token, its probability, the state it leads to (None: nothing is known), a tag kept with its node
+
 
 @dataclass
 class Trie:
@@ -48,52 +50,55 @@ class Trie:
         return Draft(self.tokens, self.parent, self.probs, origin=self.origin, **more)
 
 
-def best_first(states: Sequence[Sequence[tuple[int, float, int]]], budget: int, floor: float = 0.0) -> list[Node]:
-    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv 2604.12989, for more than one table).
+class Node(NamedTuple):
+    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and its path's probability, and its choice's tag."""
+
+    parent: int
+    token: int
+    prob: float
+    weight: float
+    tag: Any
+
+
+def best_first(expand: Callable[[Any], Sequence[Choice]], start: Any, budget: int, floor: float = 0.0) -> list[Node]:
+    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv 2604.12989, where choices may depend on the path).
 
     Args:
-        states: what may come next in each state, as (token, probability, next state or -1), best first. The anchor is in state 0.
-            Plain marginals are the chain of states of :func:`marginal_states`; a state of its own says that a path knows more.
+        expand: the choices in a state as (token, probability, next state or None, tag), likeliest first; asked once for every node taken.
+            Plain marginals are :func:`marginals`, whose state is the depth.
+        start: state of the anchor.
         budget: most nodes.
         floor: nodes whose path is less likely than this are left out.
     Returns:
         Nodes, every prefix of which is a tree; no tree of that size has a larger sum of path probabilities.
     """
     nodes: list[Node] = []
-    heap: list[tuple[float, int, int, int, int, float]] = []  # -path probability, tie-break, parent, state, rank, parent's path probability
+    heap: list[tuple[float, int, int, int, float, Sequence[Choice]]] = []  # -path probability, tie-break, parent, rank, parent's path probability, choices
     made = 0
 
-    def offer(parent: int, state: int, rank: int, above: float) -> None:
+    def offer(parent: int, rank: int, above: float, choices: Sequence[Choice]) -> None:
         nonlocal made
-        if state >= 0 and rank < len(states[state]):
-            heapq.heappush(heap, (-above * states[state][rank][1], made, parent, state, rank, above))
+        if rank < len(choices):
+            heapq.heappush(heap, (-above * choices[rank][1], made, parent, rank, above, choices))
             made += 1
 
-    offer(-1, 0 if states else -1, 0, 1.0)
+    offer(-1, 0, 1.0, expand(start))
     while heap and len(nodes) < budget:
-        weight, _, parent, state, rank, above = heapq.heappop(heap)
+        weight, _, parent, rank, above, choices = heapq.heappop(heap)
         if -weight <= floor:
             break
-        token, prob, after = states[state][rank]
-        nodes.append(Node(parent, token, prob, -weight, state))
-        offer(parent, state, rank + 1, above)
-        offer(len(nodes) - 1, after, 0, -weight)
+        token, prob, after, tag = choices[rank]
+        nodes.append(Node(parent, token, prob, -weight, tag))
+        offer(parent, rank + 1, above, choices)
+        if after is not None:
+            offer(len(nodes) - 1, 0, -weight, expand(after))
     return nodes
 
 
-class Node(NamedTuple):
-    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and its path's probability, the state it came from."""
-
-    parent: int
-    token: int
-    prob: float
-    weight: float
-    state: int
-
-
-def marginal_states(rows: Sequence[Sequence[tuple[int, float]]]) -> list[list[tuple[int, float, int]]]:
-    """Independent marginals, one row a depth, as states: whatever was chosen at depth d, depth d + 1 offers the same."""
-    return [[(token, p, d + 1 if d + 1 < len(rows) else -1) for token, p in row] for d, row in enumerate(rows)]
+def marginals(rows: Sequence[Sequence[tuple[int, float]]]) -> Callable[[int], list[Choice]]:
+    """Independent marginals, one row a depth, as choices: whatever was chosen at depth d, depth d + 1 offers the same. Starts at 0."""
+    choices = [[(token, p, d + 1, None) for token, p in row] for d, row in enumerate(rows)]
+    return lambda depth: choices[depth] if depth < len(choices) else []
 
 
 def nodes_that_pay(weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float) -> tuple[int, float]:

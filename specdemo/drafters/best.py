@@ -1,0 +1,176 @@
+"""Ours: one tree from everything at hand, as wide as it pays, and no tree at all where none pays.
+
+D²SD asks *where* a block will be refused, and a best-first tree answers it node by node: it branches where the confidence drops. The
+diffusion network's marginals say *which* siblings, judged by how often the same confidence came true in this run. What followed the
+same words earlier in the text costs nothing and joins the tree at every node. The measured cost of a target pass says *how many* nodes.
+Where rounds with the network write no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Context, Draft, Verdict, choice, number
+from .learned import Calibration, Guess, Pace, Smooth
+from .ngram import Followers
+from .trie import Choice, Node, best_first, boundary_scores, nodes_that_pay
+
+COPIED = (0.15, 0.35, 0.5, 0.6, 0.75)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
+SECOND = 0.35  # the same for the next follower, relative to the one before it
+FLOOR = 0.004  # paths less likely than this are not worth looking at
+DEEPEST = 24  # longest path, which only a copy reaches
+
+Row = Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Params:
+    gamma: int = number(10, 1, 15, "Masks in the block, so the depth to which the network drafts")
+    copies: int = number(3, 0, 8, "Most followers of the same words earlier in the text that join the tree at a node; 0 for none")
+    sleep: str = choice("yes", ("yes", "no"), "Whether the network sleeps while it does not pay")
+
+
+class Plan:
+    """Choices for :func:`best_first`; a state is (depth, the last words of the path)."""
+
+    def __init__(self, rows: Sequence[Row], text: Followers | None, known: Calibration) -> None:
+        """
+        Args:
+            rows: the network's candidates per depth, none while it sleeps.
+            text: what followed which words so far; None leaves copies out.
+            known: what this run has taught about such statements.
+        """
+        self.rows, self.text, self.known = rows, text, known
+        self._alone = [self._judged("block", d, row) for d, row in enumerate(rows)]
+        self._beside = [self._judged("beside", d, row) for d, row in enumerate(rows)]
+
+    def _judged(self, kind: str, d: int, row: Row) -> list[tuple[int, float, Guess]]:
+        guesses = [(token, Guess(kind, d + 1, p)) for token, p in row]
+        return [(token, self.known.probability(guess), guess) for token, guess in guesses]
+
+    def expand(self, state: tuple[int, tuple[int, ...]]) -> list[Choice]:
+        d, tail = state
+        followers, length = self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
+        if followers:
+            found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1])
+        else:
+            found = self._alone[d] if d < len(self._alone) else []
+        choices = [(token, p, (d + 1, (*tail[1:], token)), guess) for token, p, guess in found]
+        choices.sort(key=lambda c: -c[1])
+        return choices
+
+    def _with_copies(self, d: int, followers: Sequence[int], sure: float) -> list[tuple[int, float, Guess]]:
+        """The network's candidates beside copied ones: a token both name takes the odds of either being right, the others share what is left."""
+        stated = {token: sure * SECOND**rank for rank, token in enumerate(followers)}
+        left, named, others = 1.0, [], []
+        for token, p, guess in self._beside[d] if d < len(self._beside) else ():
+            if token not in stated:
+                others.append((token, p, guess))
+                continue
+            both = Guess("both", d + 1, 1 - (1 - p) * (1 - stated.pop(token)))
+            judged = self.known.probability(both)
+            left *= (1 - judged) / max(1 - p, 1e-3)
+            named.append((token, judged, both))
+        for token, p in stated.items():
+            copy = Guess("copy", d + 1, p)
+            judged = self.known.probability(copy)
+            left *= 1 - judged
+            named.append((token, judged, copy))
+        left = min(left, 1.0)
+        return named + [(token, left * p, guess) for token, p, guess in others]
+
+
+class Best:
+    """One round: free copies are weighed first; if the network is worth its pass its marginals join; then as many nodes as pay."""
+
+    def __init__(self, loaded: Any, params: Params) -> None:
+        from .session import session
+
+        self.session, self.params = session(loaded), params
+        self.session.check_gamma(params.gamma)
+        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        self.session.start(capacity)
+        self.text = Followers(len(COPIED), self.params.copies) if self.params.copies else None
+        self.known, self.pace = Calibration(), Pace()
+        self.draft_ms, self.rows, self.slowness = Smooth(), Smooth(), Smooth()
+        self.rounds = 0
+        self.nodes: list[Node] = []
+        self.ran, self.took, self.row_ms = False, 0.0, None
+
+    def propose(self, context: Context) -> Draft:
+        began = time.perf_counter()
+        if self.text is not None:
+            self.text.follow(context.ids)
+        free, free_rate = self._grow([], context)
+        self.ran = self._wakes(context, free, free_rate)
+        table: list[Row] = []
+        if self.ran:
+            table = self.session.rows(self.session.fill(context, self.params.gamma))
+            self.nodes, _ = self._grow(table, context)
+        else:
+            self.nodes = free
+        self.row_ms = context.row_ms
+        self.took = (time.perf_counter() - began) * 1e3
+        nodes = self.nodes
+        draft = Draft([n.token for n in nodes], [n.parent for n in nodes], [n.prob for n in nodes], origin=[_WORDS[n.tag.kind] for n in nodes])
+        if context.record:
+            self._explain(draft, table)
+        return draft
+
+    def observe(self, verdict: Verdict) -> None:
+        if self.row_ms is None:
+            return  # the engine did without a draft
+        right, above = set(verdict.path), {-1, *verdict.path}
+        for i, node in enumerate(self.nodes):
+            if node.parent in above:
+                self.known.learn(node.tag, i in right)
+        pass_ms, plain_ms = self.row_ms(len(self.nodes) + 1), self.row_ms(1)
+        self.slowness.add(verdict.verify_seconds * 1e3 / pass_ms if verdict.verify_seconds else 1.0)
+        self.rounds += 1
+        if self.ran and self.rounds > 1:  # the first one reads the whole prompt
+            self.draft_ms.add(self.took)
+            self.rows.add(len(self.nodes) + 1)
+        self.pace.note(self.ran, len(verdict.path) + 1, pass_ms + self._draft_cost() * self.ran, plain_ms)
+        self.row_ms = None
+
+    def _grow(self, table: Sequence[Row], context: Context) -> tuple[list[Node], float]:
+        """The tree that pays best with this table, and its expected tokens per millisecond."""
+        plan = Plan(table, self.text, self.known)
+        tail = tuple(context.ids[-len(COPIED) :])
+        nodes = best_first(plan.expand, (0, tail), context.budget, FLOOR)
+        count, rate = nodes_that_pay([n.weight for n in nodes], context.row_ms, self._draft_cost() if table else 0.0)
+        return nodes[:count], rate
+
+    def _draft_cost(self) -> float:
+        """Milliseconds of a draft, on the scale of the cost curve: the machine may be slower now than when that was measured."""
+        return self.draft_ms.value / (self.slowness.value or 1.0)
+
+    def _wakes(self, context: Context, free: list[Node], free_rate: float) -> bool:
+        if self.params.sleep == "no":
+            return True
+        with_ms = context.row_ms(min(round(self.rows.value) or 12, context.budget + 1)) + self._draft_cost()
+        free_ms = context.row_ms(len(free) + 1)
+        return self.pace.wants(with_ms, context.row_ms(1), free_rate * free_ms, free_ms)
+
+    def _explain(self, draft: Draft, table: list[Row]) -> None:
+        from .session import frame
+
+        expected = 1 + sum(n.weight for n in self.nodes)
+        draft.notes = {"expected": expected}
+        if table:
+            draft.frames = [frame(table, label="block")]
+            draft.notes["boundaries"] = boundary_scores([row[0][1] for row in table])
+            return
+        slow = f"rounds with the network have lately written {self.pace.expected:.2f} tokens"
+        if draft.tokens:
+            draft.notes["why"] = f"the network rests ({slow}); copies from the text are free and promise {expected:.2f}"
+        else:
+            draft.notes["why"] = f"a plain round: {slow}, less than they cost, and the last words stand nowhere else in the text"
+
+
+_WORDS = {"block": "block", "beside": "block", "both": "block and copy", "copy": "copy"}

@@ -1,0 +1,102 @@
+"""What a run teaches a drafter about itself: how often its guesses come true, and whether drafting pays at all."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Guess(NamedTuple):
+    """One candidate as it was stated: where it comes from, its depth (1 = after the anchor), how sure its source was."""
+
+    kind: str
+    depth: int
+    stated: float
+
+
+class Calibration:
+    """Turns a stated probability into how often such a statement came true in this run.
+
+    Counts are kept per kind of guess, depth (1, 2, 3 to 4, deeper) and band of stated log-odds. The statement itself is the prior, worth
+    ``weight`` observations, so a fresh calibration repeats what it is told.
+    """
+
+    def __init__(self, weight: float = 16.0) -> None:
+        self.weight = weight
+        self._seen: dict[tuple[str, int, int], tuple[int, int]] = {}
+
+    def probability(self, guess: Guess) -> float:
+        """Given that everything above it was right."""
+        tried, true = self._seen.get(_cell(guess), (0, 0))
+        return (true + self.weight * guess.stated) / (tried + self.weight)
+
+    def learn(self, guess: Guess, came_true: bool) -> None:
+        """The target looked at this guess: everything above it was right."""
+        cell = _cell(guess)
+        tried, true = self._seen.get(cell, (0, 0))
+        self._seen[cell] = (tried + 1, true + came_true)
+
+
+def _cell(guess: Guess) -> tuple[str, int, int]:
+    p = min(max(guess.stated, 1e-4), 1 - 1e-4)
+    return guess.kind, guess.depth if guess.depth < 3 else 3 if guess.depth < 5 else 5, max(-5, min(4, round(math.log(p / (1 - p)))))
+
+
+class Pace:
+    """Decides before each round whether the network is worth its pass.
+
+    A round with the network is expected to write what such rounds wrote lately; a round without it what the copies at hand promise (one
+    token if there are none). While the network does not pay it sleeps, and is tried again after ever longer pauses, or at once after a
+    trial that paid; no trial is made that could bring their cost above ``share`` of the run, which is all that a hopeless run loses.
+    """
+
+    def __init__(self, prior: float = 1.5, weight: float = 3.0, memory: float = 16.0, share: float = 0.01) -> None:
+        self.memory, self.share = memory, share
+        self.tokens, self.rounds = prior * weight, weight  # of rounds with the network, old ones fading
+        self.spent = self.lost = 0.0  # milliseconds: of the run so far; of trials, beyond what plain rounds would have taken
+        self.pause, self.skipped, self.trial = 4, 0, False
+
+    @property
+    def expected(self) -> float:
+        """Tokens of a round with the network."""
+        return self.tokens / self.rounds
+
+    def wants(self, with_ms: float, plain_ms: float, free_tokens: float = 1.0, free_ms: float | None = None) -> bool:
+        """Whether to run the network now.
+
+        Args:
+            with_ms, plain_ms: milliseconds of a round with the network, and of a plain one.
+            free_tokens, free_ms: expected tokens and milliseconds of the best round without it (default: a plain one).
+        """
+        self.trial = False
+        free = free_tokens / (free_ms or plain_ms)
+        if max(self.expected, free_tokens) / with_ms >= free:
+            self.skipped, self.pause = 0, 4
+            return True
+        if self.expected / with_ms >= 1.0 / plain_ms:
+            return False  # it would pay, but the copies at hand pay more
+        self.skipped += 1
+        self.trial = self.skipped > self.pause and self.lost + with_ms - plain_ms <= self.share * self.spent
+        return self.trial
+
+    def note(self, network: bool, tokens: int, took_ms: float, plain_ms: float) -> None:
+        """A round is over: whether the network ran, the tokens written, the milliseconds it took."""
+        self.spent += took_ms
+        if not network:
+            return
+        if self.trial:
+            loss = took_ms - tokens * plain_ms
+            self.lost, self.skipped = max(0.0, self.lost + loss), 0
+            self.pause = 0 if loss < 0 else min(max(2 * self.pause, 4), 64)
+        fade = min(1.0, self.memory / (self.rounds + 1))
+        self.tokens, self.rounds = fade * (self.tokens + tokens), fade * (self.rounds + 1)
+
+
+class Smooth:
+    """A moving mean that starts at its first value and is not thrown off by one slow moment."""
+
+    def __init__(self, rate: float = 0.2) -> None:
+        self.rate, self.value = rate, 0.0
+
+    def add(self, x: float) -> None:
+        self.value = x if not self.value else self.value + self.rate * (min(x, 4 * self.value) - self.value)

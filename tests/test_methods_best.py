@@ -1,0 +1,200 @@
+"""Our own method: what it learns in a run, the tree it makes of two sources, and when the network sleeps and wakes."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from test_drafters import FakeNet, context, loaded, logs
+
+from specdemo.drafters import METHODS, best
+from specdemo.drafters.base import Verdict, checked
+from specdemo.drafters.best import COPIED, SECOND, Plan
+from specdemo.drafters.learned import Calibration, Guess, Pace, Smooth
+from specdemo.drafters.ngram import Followers
+from specdemo.drafters.trie import best_first
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+V = 8
+
+
+def test_followers_of_the_longest_known_end_last_seen_first():
+    text = Followers(longest=3, most=2)
+    text.follow([1, 2, 3, 1, 2, 4])
+    text.follow([1, 2, 3, 1, 2, 4, 1, 2, 5, 2])
+    assert text.after((1, 2)) == ([5, 4], 2) and text.after((9, 2)) == ([5, 4], 1)  # 3 fell out: two are kept
+    assert text.after((3, 1, 2)) == ([4], 3) and text.after((7, 3)) == ([1], 1) and text.after((7,)) == ((), 0)
+    assert text.after((5, 2)) == ([5, 4], 1)  # the end of the text has no follower yet
+
+
+def test_calibration_starts_with_what_it_is_told_and_learns_per_cell():
+    known, guess = Calibration(weight=4), Guess("block", 1, 0.8)
+    assert known.probability(guess) == pytest.approx(0.8)
+    for came_true in (True, False, False, False):
+        known.learn(guess, came_true)
+    assert known.probability(guess) == pytest.approx((1 + 4 * 0.8) / 8)
+    assert known.probability(guess._replace(stated=0.81)) == pytest.approx((1 + 4 * 0.81) / 8)  # same band
+    for other in (guess._replace(kind="copy"), guess._replace(depth=2), guess._replace(stated=0.5)):
+        assert known.probability(other) == other.stated
+    known.learn(Guess("block", 3, 0.8), False)
+    assert known.probability(Guess("block", 4, 0.8)) == pytest.approx(3.2 / 5) and known.probability(Guess("block", 5, 0.8)) == 0.8
+
+
+def test_calibration_finds_the_truth():
+    rng, known = random.Random(0), Calibration()
+    for _ in range(3000):
+        known.learn(Guess("block", 1, 0.9), rng.random() < 0.6)
+    assert known.probability(Guess("block", 1, 0.9)) == pytest.approx(0.6, abs=0.03)
+    assert known.probability(Guess("block", 1, 0.0)) == 0.0 and 0 < known.probability(Guess("block", 1, 1.0)) <= 1
+
+
+def test_a_copy_and_the_network_share_one_row():
+    text = Followers(len(COPIED), 1)
+    text.follow([5, 6, 2, 5, 6])  # after 5 6 came 2
+    plan = Plan([[(1, 0.6), (2, 0.3)]], text, Calibration())
+    (first, p1, _, tag1), (second, p2, state, tag2) = plan.expand((0, (0, 2, 5, 6)))
+    both = 1 - 0.7 * (1 - COPIED[1])
+    assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1 == Guess("both", 1, pytest.approx(both))
+    assert p2 == pytest.approx(0.6 * (1 - both) / 0.7) and tag2 == Guess("beside", 1, 0.6) and state == (1, (2, 5, 6, 1))
+    alone = Plan([[(1, 0.6), (3, 0.3)]], text, Calibration()).expand((0, (0, 2, 5, 6)))
+    assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [(1, 0.6 * (1 - COPIED[1])), (2, COPIED[1]), (3, 0.3 * (1 - COPIED[1]))]
+    assert sum(p for _, p, *_ in alone) <= 1 and Plan([], None, Calibration()).expand((0, (5, 6))) == []
+
+
+def test_copies_grow_from_any_node_and_beyond_the_block():
+    text = Followers(len(COPIED), 2)
+    text.follow([4, 1, 2, 3, 4, 7, 9, 4])
+    nodes = best_first(Plan([[(1, 0.9)]], text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01)
+    paths = {}
+    for i, n in enumerate(nodes):
+        paths[i] = (*paths.get(n.parent, ()), n.token)
+    assert (1, 2, 3, 4) in paths.values() and (7, 9) in paths.values()
+    assert nodes[0].tag.kind == "both" and {n.tag.kind for n in nodes[1:]} == {"copy"}
+    second = next(n for n in nodes if n.parent == -1 and n.token == 1)
+    assert second.prob > COPIED[0] * SECOND
+
+
+def run_pace(pace, tokens_of, rounds, cost=1.12):
+    """Milliseconds and tokens of a run in which a plain round takes 1 ms and one with the network ``cost``."""
+    spent = written = used = 0
+    for i in range(rounds):
+        network = pace.wants(cost, 1.0)
+        tokens, took = (tokens_of(i), cost) if network else (1, 1.0)
+        pace.note(network, tokens, took, 1.0)
+        spent, written, used = spent + took, written + tokens, used + network
+    return spent, written, used
+
+
+def test_a_hopeless_network_costs_less_than_two_percent():
+    for rounds in (96, 1000, 20000):
+        for cost in (1.05, 1.12, 1.5, 3.0):
+            spent, written, used = run_pace(Pace(), lambda i: 1, rounds, cost)
+            assert spent / written < 1.02, (rounds, cost, used)
+
+
+def test_a_network_that_pays_never_sleeps_and_one_that_starts_to_pay_is_found():
+    _, _, used = run_pace(Pace(), lambda i: 2, 300)
+    assert used == 300
+    rng = random.Random(1)
+    pace = Pace()
+    run_pace(pace, lambda i: 1, 400)
+    assert pace.expected < 1.12
+    spent, written, used = run_pace(pace, lambda i: rng.choice((1, 2, 3, 4)), 400)
+    assert used > 250 and written / spent > 1.6
+    spent, written, _ = run_pace(pace, lambda i: 1, 400)
+    assert spent / written < 1.02
+
+
+def test_copies_that_pay_more_are_taken_without_the_network():
+    pace = Pace(prior=3.0)
+    assert not pace.wants(with_ms=1.2, plain_ms=1.0, free_tokens=6.0, free_ms=1.05)
+    assert pace.skipped == 0  # this is no sleep
+    assert pace.wants(with_ms=1.2, plain_ms=1.0, free_tokens=1.5, free_ms=1.05)
+
+
+def test_a_slow_moment_does_not_throw_the_mean_off():
+    mean = Smooth(0.5)
+    for x in (2.0, 2.0, 100.0):
+        mean.add(x)
+    assert mean.value == 5.0  # 2 + (8 - 2) / 2
+
+
+# -- the drafter -------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Milliseconds the drafter believes to have passed; each look at the clock adds ``step``."""
+    state = SimpleNamespace(now=0.0, step=0.0)
+
+    def tick():
+        state.now += state.step / 1e3
+        return state.now
+
+    monkeypatch.setattr(best, "time", SimpleNamespace(perf_counter=tick))
+    return state
+
+
+def start(monkeypatch, net, params=None, prompt=(1, 2, 3)):
+    drafter = METHODS["best"].make(loaded(monkeypatch, block=net), checked(METHODS["best"].params, params or {}))
+    drafter.start(list(prompt), 256)
+    return drafter
+
+
+def wrong(block, at):
+    """Sure of token 6 everywhere."""
+    return logs(*[[0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.93, 0.01]] * len(block))
+
+
+def test_network_sleeps_when_nothing_comes_true_and_plain_rounds_go_on(monkeypatch, clock):
+    net, clock.step = FakeNet(wrong, block_size=16), 3.0
+    drafter = start(monkeypatch, net, {"copies": 0})
+    ids, known, plain = [1, 2, 3, 4], 0, 0
+    for turn in range(60):
+        before = len(net.passes)
+        draft = drafter.propose(context(ids, (known, len(ids) - 1 - known), record=True, row_ms=lambda n: 20.0 if n <= 16 else 25.0, prompt_length=3))
+        if len(net.passes) > before:
+            known = len(ids) - 1
+        else:
+            plain += 1
+            assert draft.tokens == [] and draft.frames == [] and draft.notes["why"].startswith("a plain round")
+        drafter.observe(Verdict([], turn % 6, [turn % 6] + [None] * len(draft.tokens), 0.003, 0.02))
+        ids = [*ids, turn % 6]
+    assert plain > 40 and 3 < len(net.passes) < 20
+    assert net.passes[-1][2] == net.passes[-1][1]  # woken later, it has read everything that was committed in between
+
+
+def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
+    net, clock.step = FakeNet(wrong, block_size=16), 3.0
+    drafter = start(monkeypatch, net, prompt=[1, 2, 3, 4, 5] * 4)
+    ids, tokens, known = [1, 2, 3, 4, 5] * 4 + [1], 0, 0
+    for _ in range(10):
+        before = len(net.passes)
+        draft = drafter.propose(context(ids, (known, len(ids) - 1 - known), record=True, row_ms=lambda n: 20.0 if n <= 16 else 25.0, prompt_length=20))
+        known = len(ids) - 1 if len(net.passes) > before else known
+        path, at = [], -1
+        while (child := next((i for i, p in enumerate(draft.parent) if p == at and draft.tokens[i] == ids[-1 - 4 + len(path) % 5]), None)) is not None:
+            path.append(child)
+            at = child
+        nxt = ids[-5 + len(path) % 5]
+        drafter.observe(Verdict(path, nxt, [None] * (len(draft.tokens) + 1), 0.0, 0.02))
+        ids = ids + [draft.tokens[i] for i in path] + [nxt]
+        tokens += len(path) + 1
+    assert tokens > 60 and len(net.passes) <= 2
+    assert set(draft.origin) == {"copy"} and "copies from the text are free" in draft.notes["why"]
+
+
+def test_without_sleep_every_round_drafts(monkeypatch, clock):
+    net = FakeNet(wrong, block_size=16)
+    drafter = start(monkeypatch, net, {"sleep": "no", "copies": 0})
+    for turn in range(30):
+        drafter.propose(context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), row_ms=lambda n: 20.0))
+        drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+    assert len(net.passes) == 30
+
+
+def test_a_round_the_engine_did_alone_teaches_nothing(monkeypatch, clock):
+    drafter = start(monkeypatch, FakeNet(wrong, block_size=16))
+    drafter.propose(context([1, 2, 3, 4], (0, 3), row_ms=lambda n: 20.0))
+    drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+    seen = dict(drafter.known._seen)
+    drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+    assert drafter.known._seen == seen and drafter.rounds == 1
