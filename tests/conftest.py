@@ -8,7 +8,7 @@ import torch
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def one_thread():
     """Tiny matrices are faster on one thread; undone for whoever comes after."""
     before = torch.get_num_threads()

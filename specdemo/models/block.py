@@ -100,7 +100,7 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
             x = layer(x, context, rope, attend)
         return self.norm(x)
 
-    def forward(self, noise_embeds, context_hidden_states=None, position_ids=None, attention_mask=None, cache=None, **_):
+    def forward(self, noise_embeds, context_hidden_states=None, position_ids=None, attention_mask=None, cache=None, past_key_values=None, **_):
         """transformers' DFlash contract (``DFlashTokenCandidateGenerator``).
 
         Args:
@@ -108,8 +108,10 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
                 on are taken to be masks and replaced by it.
             context_hidden_states: ``[B, c, taps * H]`` of the tokens committed since the last call.
             position_ids: ``[B, c + block]``; attention_mask: ``[B, past + c + block]``, zeros are never looked at.
-            cache: a transformers cache that keeps K/V of context and block; the caller crops the block away.
+            cache: a transformers cache that keeps K/V of context and block; the caller crops the block away (before transformers 5.24 it is
+                called past_key_values).
         """
+        cache = past_key_values if cache is None else cache
         n, rows = noise_embeds.shape[1], noise_embeds
         if self.mask_embedding is not None:
             rows = torch.cat([rows[:, :1], self.mask_embedding.to(rows).expand(rows.shape[0], n - 1, -1)], 1)
