@@ -1,0 +1,1 @@
+"""The page: one renderer (``static/``) for live runs, recordings and exported pages, and the Gradio layout around it."""

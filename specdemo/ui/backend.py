@@ -1,0 +1,60 @@
+"""Where the page's races come from: this process, or a function on the other side of a process border (ZeroGPU)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import Refusal
+
+
+def make_request(ask: dict[str, Any]) -> Any:
+    """An ``engine.Request`` from plain data; refuses what cannot run."""
+    from ..engine import Request, Sampling
+
+    return Request(**(ask | {"sampling": Sampling(**ask["sampling"])}))
+
+
+class Backend:
+    """Loads and runs in this process. torch is imported with the first load, behind the page."""
+
+    def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
+        from ..engine import load_engine
+
+        return load_engine(pair, progress=progress)
+
+    def check(self, ask: dict[str, Any]) -> None:
+        """Raises Refusal before anybody waits for a model."""
+        make_request(ask)
+
+    def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
+        from ..engine import race
+
+        return race(engine, make_request(ask), cancel)
+
+
+class BorderBackend(Backend):
+    """Races run by ``stream(pair, ask)``, a generator of plain event dicts in a process that has the GPU for a short while.
+
+    Nothing but plain values crosses. A refusal comes as ``{"refusal": sentence}``, because exceptions do not travel well; Stop closes the
+    generator, which is looked at between two events.
+    """
+
+    def __init__(self, stream: Callable[[str, dict[str, Any]], Iterator[dict[str, Any]]]):
+        self.stream = stream
+
+    def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
+        return pair  # the model lives on the other side
+
+    def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
+        events = self.stream(engine, ask)
+        try:
+            for event in events:
+                if "refusal" in event:
+                    raise Refusal(event["refusal"])
+                yield event
+                if cancel.is_set():
+                    return
+        finally:
+            events.close()

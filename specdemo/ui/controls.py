@@ -1,0 +1,115 @@
+"""The controls beside the race: one group of sliders a method, built from its parameter dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ..errors import Refusal
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one visitor may ask for. A public Space allows less and only the pair that needs no download."""
+
+    prompt_chars: int = 12_000
+    new_tokens: int = 1024
+    queue: int = 20
+    every_pair: bool = True
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> Limits:
+        return cls(4_000, 256, 20, False) if env.get("SPACE_ID") else cls()
+
+    def check(self, prompt: str, new_tokens: int) -> None:
+        if len(prompt) > self.prompt_chars:
+            raise Refusal(f"The prompt has {len(prompt):,} characters and this page reads at most {self.prompt_chars:,}; shorten it.")
+        if not 1 <= new_tokens <= self.new_tokens:
+            raise Refusal(f"The number of new tokens must be from 1 to {self.new_tokens}, not {new_tokens}.")
+
+
+def fields_of(params: type) -> list[dataclasses.Field]:
+    return list(dataclasses.fields(params))
+
+
+def control(field: dataclasses.Field) -> gr.components.Component:
+    """A slider for a number, a dropdown for a word."""
+    meta = field.metadata
+    if "options" in meta:
+        return gr.Dropdown(list(meta["options"]), value=field.default, label=field.name, info=meta.get("help"), interactive=True)
+    return gr.Slider(meta["low"], meta["high"], value=field.default, step=meta.get("step") or (1 if isinstance(field.default, int) else 0.05), label=field.name, info=meta.get("help"))
+
+
+class MethodControls:
+    """One group of controls for every method; only the chosen method's is visible."""
+
+    def __init__(self, methods: Mapping[str, Any], chosen: str):
+        self.methods = methods
+        self.groups: dict[str, gr.Group] = {}
+        self.parts: list[tuple[str, str, gr.components.Component]] = []
+        for name, method in methods.items():
+            with gr.Group(visible=name == chosen and bool(fields_of(method.params))) as group:
+                for field in fields_of(method.params):
+                    self.parts.append((name, field.name, control(field)))
+            self.groups[name] = group
+
+    @property
+    def components(self) -> list[gr.components.Component]:
+        return [part for _, _, part in self.parts]
+
+    def values(self, method: str, all_values: list[Any]) -> dict[str, Any]:
+        """The chosen method's parameters out of all controls' values."""
+        return {field: value for (name, field, _), value in zip(self.parts, all_values, strict=True) if name == method}
+
+    def show(self, method: str) -> list[Any]:
+        """Updates of the groups, in order."""
+        return [gr.update(visible=name == method and bool(fields_of(self.methods[name].params))) for name in self.groups]
+
+    def fill(self, method: str, params: Mapping[str, Any]) -> list[Any]:
+        """Updates of all controls: ``params`` for ``method`` where they are within limits, nothing elsewhere."""
+        return [gr.update(value=params[field]) if name == method and field in params and fits(self.methods[name].params, field, params[field]) else gr.skip() for name, field, _ in self.parts]
+
+
+def fits(params: type, name: str, value: Any) -> bool:
+    """Whether a value from a link may go into that control."""
+    meta = next(f.metadata for f in fields_of(params) if f.name == name)
+    if "options" in meta:
+        return value in meta["options"]
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and meta["low"] <= value <= meta["high"]
+
+
+def rule_choices(method: Any) -> list[tuple[str, str]]:
+    words = {"match": "match: the very same tokens", "ratio": "ratio: the same distribution", "point-mass": "point mass: the same distribution"}
+    return [(words.get(rule, rule), rule) for rule in method.rules]
+
+
+def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits) -> dict[str, Any]:
+    """What a share link fills in; anything unknown or out of place is left out."""
+    out: dict[str, Any] = {}
+    if query.get("prompt", "").strip() and len(query["prompt"]) <= limits.prompt_chars:
+        out["prompt"] = query["prompt"]
+    if query.get("method") in methods:
+        out["method"] = query["method"]
+        if query.get("rule") in methods[out["method"]].rules:
+            out["rule"] = query["rule"]
+        try:
+            params = json.loads(query.get("params", "{}"))
+        except (ValueError, RecursionError):
+            params = {}
+        out["params"] = params if isinstance(params, dict) else {}
+    if query.get("pair") in pairs:
+        out["pair"] = query["pair"]
+    for key, low, high, kind in (("seed", 0, 2**31 - 1, int), ("new", 1, limits.new_tokens, int), ("temperature", 0.0, 2.0, float), ("top_p", 0.05, 1.0, float)):
+        try:
+            value = kind(query[key])
+        except (KeyError, ValueError, OverflowError):
+            continue
+        if low <= value <= high:
+            out[key] = value
+    return out

@@ -1,0 +1,187 @@
+"""The page: controls, the race view, the lesson, the bench, and one public endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from . import charts, lesson
+from .backend import Backend
+from .bench_tab import bench_tab
+from .controls import Limits, MethodControls, from_link, rule_choices
+from .examples import EXAMPLES
+from .server import Server, pack
+from .view import RaceView
+
+ASSETS = Path(__file__).parents[2] / "assets"
+FIRST = ("best", "d2sd", "specdiff", "block")  # which recording a visitor sees first
+QUEUE = "gpu"  # one race at a time, whoever asks
+
+CSS = """
+.gradio-container { max-width: 1400px !important; margin: 0 auto !important; }
+.sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
+.sd-status { min-height: 2.2em; }
+#race-view, #lesson-view { padding: 0; }
+"""
+
+
+def theme() -> gr.themes.Base:
+    """System fonts only: nothing is fetched from elsewhere."""
+    return gr.themes.Base(
+        primary_hue=gr.themes.colors.blue, neutral_hue=gr.themes.colors.slate, text_size=gr.themes.sizes.text_lg,
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"], font_mono=["ui-monospace", "Consolas", "monospace"],
+    )
+
+
+def launch_options() -> dict[str, Any]:
+    """What ``demo.launch`` needs beside ports."""
+    return {"theme": theme(), "css": CSS, "footer_links": ["api", "settings"], "show_error": True}
+
+
+def build_demo(
+    backend: Backend | None = None, methods: Mapping[str, Any] | None = None, pairs: Mapping[str, Any] | None = None,
+    limits: Limits | None = None, assets: Path = ASSETS,
+) -> gr.Blocks:
+    """The whole page. Everything it shows beside models can be replaced, which is how it is tested."""
+    limits = limits or Limits.from_env()
+    if methods is None:
+        from ..drafters import METHODS as methods
+    if pairs is None:
+        from ..models.pairs import load_pairs
+
+        pairs = load_pairs()
+        if not limits.every_pair:
+            pairs = dict(list(pairs.items())[:1])  # a public Space loads nothing but the embedded pair
+    server = Server(backend or Backend(), methods, pairs, limits, assets / "traces")
+    with gr.Blocks(title="SpecDemo", analytics_enabled=False) as demo:
+        gr.Markdown("# SpecDemo\nThe same text, written twice: word by word, and with a diffusion model that guesses whole blocks. Nothing is lost, and you can watch every guess.", elem_classes="sd-title")
+        with gr.Tabs():
+            with gr.Tab("Race", id="race"):
+                race_tab(demo, server)
+            with gr.Tab("Lesson", id="lesson"):
+                steps = lesson.available(lesson.STEPS, list(server.traces))
+                if steps:
+                    RaceView(None, server_functions=server.server_functions(), lesson=steps, elem_id="lesson-view")
+                else:
+                    gr.Markdown("The recordings of the lesson are not here (`assets/traces`).")
+            with gr.Tab("Bench", id="bench"):
+                bench_tab(server, assets / "bench", QUEUE)
+        add_api(server)
+        demo.unload(server.forget)
+    demo.queue(max_size=limits.queue)
+    return demo
+
+
+def first_name(server: Server) -> str | None:
+    return next((n for n in (*FIRST, *server.traces) if n in server.traces), None)
+
+
+def first_value(server: Server) -> dict[str, Any] | None:
+    """The recording that plays while the models load."""
+    name = first_name(server)
+    return {"run": f"recorded-{name}", "from": 0, "events": pack(server.recorded(name)), "live": False, "badge": "recording"} if name else None
+
+
+def race_tab(demo: gr.Blocks, server: Server) -> None:
+    methods, pairs, limits = server.methods, server.pairs, server.limits
+    default = next((n for n in FIRST if n in methods), next(iter(methods)))
+    first_pair = next(iter(pairs))
+    with gr.Row():
+        with gr.Column(scale=5, min_width=320):
+            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=2, max_lines=8, max_length=limits.prompt_chars, elem_id="prompt")
+        with gr.Column(scale=3, min_width=280):
+            method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method")
+            explain = gr.Markdown(methods[default].explain, elem_id="explain")
+    with gr.Row(equal_height=True):
+        run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
+        stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=90, scale=1)
+        step = gr.Button("Step", elem_id="step", min_width=90, scale=1)
+        example = gr.Dropdown([("Examples …", ""), *((name, name) for name in EXAMPLES)], label="Examples", show_label=False, container=False, value="", elem_id="example", scale=3, min_width=200, allow_custom_value=False)
+    with gr.Accordion("Settings", open=False, elem_id="settings"):
+        with gr.Row():
+            pair = gr.Dropdown([(p.title, name) for name, p in pairs.items()], value=first_pair, label="Pair of models", elem_id="pair")
+            rule = gr.Dropdown(rule_choices(methods[default]), value=methods[default].rules[0], label="Acceptance rule", elem_id="rule")
+            new_tokens = gr.Slider(1, limits.new_tokens, value=min(96, limits.new_tokens), step=1, label="New tokens", elem_id="new-tokens")
+        with gr.Row():
+            temperature = gr.Slider(0, 2, value=0, step=0.05, label="Temperature", info="0 = always the likeliest token", elem_id="temperature")
+            top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
+            seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
+        controls = MethodControls(methods, default)
+    status = gr.Markdown("", elem_id="status", elem_classes="sd-status")
+    view = RaceView(first_value(server), server_functions=server.server_functions(), elem_id="race-view")
+    with gr.Accordion("Live chart: tokens against time (zoom and hover)", open=True):
+        plot = gr.Plot(charts.tokens_over_time(server.recorded(first_name(server))), show_label=False, elem_id="plot")
+
+    everything = [prompt, method, pair, rule, new_tokens, temperature, top_p, seed, *controls.components]
+
+    def ask_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*values[:8], controls.values(values[1], list(values[8:])))
+
+    def on_run(request: gr.Request, *values: Any) -> Iterator[Any]:
+        yield from server.run(request, False, *ask_of(values))
+
+    def on_step(request: gr.Request, *values: Any) -> tuple[Any, bool]:
+        """Once more with nothing changed: on to the next round. Otherwise a run begins, standing before its first round."""
+        return server.step(request, *ask_of(values))
+
+    def on_step_run(request: gr.Request, begin: bool, *values: Any) -> Iterator[Any]:
+        if begin:
+            yield from server.run(request, True, *ask_of(values))
+
+    quiet = {"api_visibility": "private", "show_progress": "hidden"}
+    running = {"outputs": [view, plot], "concurrency_id": QUEUE, "concurrency_limit": 1, "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
+    begin = gr.State(False)
+    ran = gr.on([run.click, prompt.submit], on_run, everything, **running)
+    stepped = step.click(on_step, everything, [view, begin], queue=False, **quiet).then(on_step_run, [begin, *everything], **running)
+    stop.click(server.stop, None, view, queue=False, cancels=[ran, stepped], **quiet)
+    example.input(lambda name: EXAMPLES.get(name, gr.skip()), example, prompt, **quiet, queue=False)
+
+    def on_method(name: str) -> list[Any]:
+        return [methods[name].explain, gr.update(choices=rule_choices(methods[name]), value=methods[name].rules[0]), *controls.show(name)]
+
+    method.input(on_method, method, [explain, rule, *controls.groups.values()], **quiet, queue=False)
+
+    def on_load(request: gr.Request) -> list[Any]:
+        link = from_link(dict(request.query_params), methods, list(pairs), limits)
+        name = link.get("method", default)
+        rules = gr.update(choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0]))
+        plain = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("prompt", "method", "pair")]
+        rest = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("new", "temperature", "top_p", "seed")]
+        return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), methods[name].explain, *controls.show(name)]
+
+    demo.load(on_load, None, [*everything, explain, *controls.groups.values()], **quiet, queue=False)
+    demo.load(server.loading, pair, status, concurrency_limit=None, **quiet)
+    pair.input(server.loading, pair, status, concurrency_limit=None, trigger_mode="always_last", **quiet)
+
+
+def add_api(server: Server) -> None:
+    default = next((n for n in FIRST if n in server.methods), next(iter(server.methods)))
+    first_pair = next(iter(server.pairs))
+
+    def race(
+        prompt: str, method: str = default, max_new_tokens: int = 64, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0,
+        rule: str = "match", pair: str = first_pair, params: dict = {},  # noqa: B006 - Gradio reads the default's type
+    ) -> list[dict]:
+        """Run one race and stream its events.
+
+        Every message is a list of new events (plain dictionaries with a "kind"); the last event is "done", and its "result" holds
+        both lanes' tokens, seconds and tokens per second, the speed-up, and whether both wrote the same.
+
+        Args:
+            prompt: the user's message.
+            method: how to draft.
+            max_new_tokens: length limit of the answer.
+            temperature: 0 picks the likeliest token.
+            top_p: nucleus sampling, 1 = off.
+            seed: of the sampling noise; both lanes use the same.
+            rule: match, ratio or point-mass.
+            pair: target and drafters.
+            params: the method's own parameters by name; others keep their defaults.
+        """
+        yield from server.api(prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params)
+
+    gr.api(race, api_name="race", concurrency_id=QUEUE, concurrency_limit=1)
+

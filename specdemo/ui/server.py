@@ -1,0 +1,185 @@
+"""What the page's listeners share: engines, recent runs, who runs what. Knows nothing about the layout."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ..errors import Refusal
+from ..events import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
+from . import charts
+from .backend import Backend
+from .controls import Limits
+from .export import export_html
+from .live import Engines, Runs, windows
+
+PLOT_SECONDS = 0.5  # Gradio sends the whole figure every time
+BROKEN = "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to try again."
+
+
+class Server:
+    """What the listeners share: engines, recent runs, who runs what."""
+
+    def __init__(self, backend: Backend, methods: Mapping[str, Any], pairs: Mapping[str, Any], limits: Limits, traces: Path):
+        self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
+        self.engines, self.runs = Engines(backend.load), Runs()
+        self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
+        self.cancels: dict[str, threading.Event] = {}
+        self.last: dict[str, str] = {}  # what each visitor ran last, to tell a step from a new run
+
+    # -- server functions of the view: small, stateless, and safe to call with anything ------------------------------------------
+
+    def recorded(self, name: str) -> list[dict[str, Any]]:
+        return [e.to_dict() for e in load_trace(self.traces[name])] if name in self.traces else []
+
+    def server_functions(self) -> list[Any]:
+        def missing_events(ask: Any):
+            return self.runs.missing(ask)
+
+        def recorded_trace(ask: Any):
+            return self.recorded(str(ask.get("name"))) if isinstance(ask, dict) else []
+
+        def export_page(ask: Any):
+            try:
+                events = ask.get("events") if isinstance(ask, dict) else None
+                text = _trace_text(events)
+                return {"html": export_html(parse_trace(text))}
+            except Refusal as refusal:
+                return {"refusal": str(refusal)}
+
+        return [missing_events, recorded_trace, export_page]
+
+    # -- a race ------------------------------------------------------------------------------------------------------------------
+
+    def ask(self, prompt: Any, method: Any, pair: Any, rule: Any, new_tokens: Any, temperature: Any, top_p: Any, seed: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A request as plain data, within the page's limits. Raises Refusal."""
+        prompt = prompt if isinstance(prompt, str) else ""
+        if not prompt.strip():
+            raise Refusal("The prompt is empty; type a question or choose an example.")
+        try:
+            new_tokens, temperature, top_p, seed = int(new_tokens), float(temperature), float(top_p), int(seed)
+        except (TypeError, ValueError, OverflowError):
+            raise Refusal("New tokens, temperature, top-p and seed must be numbers; put in their usual values again.") from None
+        self.limits.check(prompt, new_tokens)
+        if pair not in self.pairs:
+            raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
+        if method not in self.methods:
+            raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
+        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": seed}}
+        self.backend.check(ask)
+        return {"pair": pair} | ask
+
+    def messages(self, ask: dict[str, Any], cancel: threading.Event, stepping: bool = False) -> Iterator[dict[str, Any]]:
+        """Messages for the view: waiting, windows of events, the end. Raises Refusal."""
+        run = uuid.uuid4().hex
+        head = {"run": run, "live": True, "stepping": stepping}
+        pair = ask["pair"]
+        for message, fraction in self.engines.wait(pair):
+            yield head | {"status": _progress_words(message, fraction)}
+            if cancel.is_set():
+                yield head | {"ended": True}
+                return
+        events = self.runs.open(run)
+        race = self.backend.race(self.engines.get(pair), {k: v for k, v in ask.items() if k != "pair"}, cancel)
+        try:
+            for window in windows(race):
+                before = len(events)
+                events.extend(window)
+                yield head | {"from": before, "events": pack(window)}
+            yield head | {"ended": True, "total": len(events)}
+        finally:
+            race.close()  # a closed tab ends the engine's round here, and frees its memory
+
+    def run(self, request: gr.Request, stepping: bool, *values: Any) -> Iterator[tuple[Any, Any]]:
+        """The Run listener: (message for the view, figure or nothing)."""
+        cancel = self.cancels[request.session_hash] = threading.Event()
+        self.last[request.session_hash] = repr(values)
+        plotted = 0.0
+        try:
+            ask = self.ask(*values)
+            for message in self.messages(ask, cancel, stepping):
+                events = self.runs.runs.get(message["run"])
+                now = time.perf_counter()
+                plot = bool(events) and (now - plotted >= PLOT_SECONDS or "ended" in message)
+                if plot:
+                    plotted = now
+                yield message, charts.tokens_over_time(events) if plot else gr.skip()
+        except Refusal as refusal:
+            yield {"run": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
+        except Exception:
+            traceback.print_exc()
+            yield {"run": uuid.uuid4().hex, "refusal": BROKEN}, gr.skip()
+        finally:
+            cancel.set()
+            if self.cancels.get(request.session_hash) is cancel:
+                del self.cancels[request.session_hash]
+
+    def stop(self, request: gr.Request) -> dict[str, Any]:
+        """Works within one round: the engine looks at the event between two rounds."""
+        if (cancel := self.cancels.get(request.session_hash)) is not None:
+            cancel.set()
+        return {"ended": True, "nonce": uuid.uuid4().hex}
+
+    def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], bool]:
+        """(message, whether a run must begin): the same request again only moves the playhead one round on."""
+        wanted = repr(values)
+        if self.last.get(request.session_hash) == wanted:
+            return {"advance": uuid.uuid4().hex}, False
+        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, True
+
+    def api(self, *values: Any) -> Iterator[list[dict[str, Any]]]:
+        """Windows of events for the public endpoint; refusals become the client's error."""
+        cancel = threading.Event()
+        try:
+            for message in self.messages(self.ask(*values), cancel):
+                if "events" in message:
+                    yield json.loads(message["events"])
+        except Refusal as refusal:
+            raise gr.Error(str(refusal), print_exception=False) from None
+        finally:
+            cancel.set()
+
+    def forget(self, request: gr.Request) -> None:
+        """A tab was closed: end its race, drop what was remembered of it."""
+        if (cancel := self.cancels.pop(request.session_hash, None)) is not None:
+            cancel.set()
+        self.last.pop(request.session_hash, None)
+
+    def loading(self, pair: str) -> Iterator[str]:
+        """Words about the model being loaded, until it is there."""
+        try:
+            for message, fraction in self.engines.wait(pair):
+                yield _progress_words(message, fraction)
+            yield "Model in memory: press **Run**."
+        except Refusal as refusal:
+            yield f"{refusal} The recordings and the lesson work without a model."
+        except Exception:
+            traceback.print_exc()
+            yield "The model could not be loaded; the details are in the log of the program. The recordings and the lesson work without it."
+
+
+def pack(events: list[dict[str, Any]]) -> str:
+    """Events as one string: Gradio would patch a nested value piece by piece from one message to the next."""
+    return json.dumps(events, ensure_ascii=False, separators=(",", ":"))
+
+
+def _trace_text(events: Any) -> str:
+    text = dump_trace(events if isinstance(events, list) else [])
+    if len(text) > MAX_TRACE_BYTES:
+        raise Refusal("This trace is larger than 20 MB, too large for one page; run with fewer tokens.")
+    return text
+
+
+def _progress_words(message: str, fraction: float | None) -> str:
+    if fraction is None:
+        return f"{message} …"
+    full = round(20 * min(max(fraction, 0.0), 1.0))
+    return f"{message} {'█' * full}{'░' * (20 - full)} {100 * fraction:.0f} %"

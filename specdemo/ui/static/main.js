@@ -1,0 +1,17 @@
+// The two doors: a Gradio component and a page of its own.
+
+/** In Gradio: `watch` calls back whenever the Python side sends a new value. */
+function mountGradio(element, props, server, watch) {
+  const view = props.lesson ? new Lesson(element, { server, steps: props.lesson }) : new View(element, { server });
+  const take = () => view.receive(props.value);
+  watch("value", take);
+  take();
+  element.specdemo = view;
+}
+
+/** In an exported page: the events lie in the document. */
+function mountPage(element, events) {
+  const view = new View(element, { standalone: true });
+  view.load(events, "recording");
+  element.specdemo = view;
+}

@@ -1,0 +1,103 @@
+// The tree of candidates, with the scores that decided where it branches.
+
+function treeView(trace, round, stage) {
+  const { draft, verify } = round;
+  if (!draft || stage === "denoise") return [h("p", { class: "sd-empty", text: "The candidates appear here when denoising is over." })];
+  const out = [draftTable(trace, round, stage), lengthNote(draft.notes.length)].filter(Boolean);
+  if (!draft.tokens.length) return [...out, h("p", { class: "sd-empty", text: draft.notes.why ? str(draft.notes.why) : "Nothing was drafted: the target wrote this token alone." })];
+  const seen = stage === "verify";
+  const W = 108, H = 30, X = 134, Y = 38, left = 110;
+  const bounds = list(draft.notes.boundaries).map((r) => num(r));
+  const top = bounds.length ? 84 : 26;
+  const rows = treeRows(draft);
+  const count = Math.max(1, rows.count);
+  const deepest = Math.max(...draft.depth) + (seen ? 1 : 0);
+  const x = (depth) => left + (depth - 1) * X, y = (row) => top + row * Y;
+  const path = new Set(acceptedPath(round));
+  const svg = s("svg", { class: "sd-tree", width: x(deepest + 1) + 8, height: y(count) + 6, role: "group", "aria-label": "Tree of candidates" });
+  boundaryBars(svg, bounds, new Set(list(draft.notes.branches)), (i) => x(i + 1) - 14);
+  for (let d = 1; d <= Math.max(...draft.depth); d++) if (!bounds.length) svg.append(s("text", { class: "sd-col", x: x(d) + W / 2, y: 16, text: `+${d}` }));
+  const anchor = trace.spec[round.first - 1];
+  svg.append(s("g", { class: "sd-box sd-box-anchor", transform: `translate(4,${y(rows.anchor)})`, role: "img", "aria-label": `anchor: ${anchor ? spoken(anchor.text || trace.word(anchor.id)) : ""}` },
+    s("rect", { width: W - 8, height: H, rx: 15 }), s("text", { class: "sd-word", x: 10, y: H / 2 + 4, text: anchor ? boxed(anchor.text || trace.word(anchor.id), 10) : "anchor" })));
+  const edge = (x0, y0, x1, y1, cls) => s("path", { class: cls, d: `M${x0},${y0} C${x0 + 16},${y0} ${x1 - 16},${y1} ${x1},${y1}` });
+  draft.tokens.forEach((_, i) => {
+    const p = draft.parent[i];
+    svg.append(edge(p < 0 ? 4 + W - 8 : x(draft.depth[p]) + W, (p < 0 ? y(rows.anchor) : y(rows.row[p])) + H / 2, x(draft.depth[i]), y(rows.row[i]) + H / 2, `sd-edge${seen && path.has(i) ? " sd-edge-kept" : ""}`));
+  });
+  draft.tokens.forEach((id, i) => {
+    svg.append(box(trace, { x: x(draft.depth[i]), y: y(rows.row[i]), w: W, h: H, id, p: maybe(draft.q[i]), status: seen ? verify.status[i] : null, node: i, chosen: false, pick: seen && verify.picks[draft.parent[i] + 1] === id }));
+  });
+  const own = seen && verify.kept.find((k) => k.source === "correction" || k.source === "bonus");
+  if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H });
+  const words = bounds.length ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there. " : "";
+  const key = h("p", { class: "sd-key", text: `${words}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; dashed orange box = the token the target added." : "Bar in each box: the drafter's probability."}` });
+  return [...out, h("div", { class: "sd-scroll" }, svg), key];
+}
+
+/** Row of each node: children keep their order, a parent sits on its first child's row. */
+function treeRows(draft) {
+  const kids = new Map();
+  draft.parent.forEach((p, i) => kids.set(p, [...(kids.get(p) || []), i]));
+  const row = new Array(draft.tokens.length).fill(0);
+  let next = 0;
+  const stack = [...(kids.get(-1) || [])].reverse();
+  const fresh = new Set((kids.get(-1) || []).slice(1));
+  while (stack.length) {
+    const i = stack.pop();
+    if (fresh.has(i)) next += 1;
+    row[i] = next;
+    const mine = kids.get(i) || [];
+    mine.slice(1).forEach((k) => fresh.add(k));
+    stack.push(...[...mine].reverse());
+  }
+  return { row, anchor: 0, count: next + 1 };
+}
+
+/** The token the target wrote itself, drawn after the last node it kept, on a free row. */
+function ownToken(trace, round, own, rows, { svg, edge, x, y, W, H }) {
+  const path = acceptedPath(round), last = path.length ? path[path.length - 1] : -1;
+  const depth = last < 0 ? 0 : round.draft.depth[last];
+  const from = last < 0 ? rows.anchor : rows.row[last];
+  const taken = new Set(round.draft.tokens.map((_, i) => `${round.draft.depth[i]}:${rows.row[i]}`));
+  let row = from;
+  while (taken.has(`${depth + 1}:${row}`)) row += 1;
+  if (row >= rows.count) svg.setAttribute("height", y(row + 1) + 6);
+  svg.append(edge(last < 0 ? 4 + W - 8 : x(depth) + W, y(from) + H / 2, x(depth + 1), y(row) + H / 2, "sd-edge sd-edge-own"));
+  svg.append(s("g", { class: `sd-box sd-box-${own.source}`, transform: `translate(${x(depth + 1)},${y(row)})`, role: "img", "aria-label": `${own.source}: ${spoken(own.text || trace.word(own.id))}` },
+    s("rect", { width: W, height: H, rx: 6 }), s("text", { class: "sd-word", x: 7, y: H / 2 + 4, text: boxed(own.text || trace.word(own.id), 9) }), s("text", { class: "sd-mark", x: W - 5, y: H / 2 + 4, text: own.source === "bonus" ? "+" : "▲" })));
+}
+
+function boundaryBars(svg, bounds, branches, at) {
+  const high = Math.max(...bounds, 1e-9);
+  bounds.forEach((r, i) => {
+    const tall = (40 * r) / high, chosen = branches.has(i);
+    svg.append(s("rect", { class: `sd-bound${chosen ? " sd-bound-chosen" : ""}`, x: at(i) - 7, y: 56 - tall, width: 14, height: Math.max(1, tall), role: "img", "aria-label": `boundary after ${i}: ${percent(r)}${chosen ? ", branches here" : ""}` }));
+    svg.append(s("text", { class: "sd-col", x: at(i), y: 12, text: percent(r) }));
+    if (chosen) svg.append(s("text", { class: "sd-branch", x: at(i), y: 72, text: "▼" }));
+  });
+}
+
+/** Several drafts or searched paths side by side with the score that chose between them. */
+function draftTable(trace, round, stage) {
+  const { notes } = round.draft;
+  const rows = list(notes.drafts || notes.paths), chosen = num(notes.drafts ? notes.chosen : notes.path);
+  if (rows.length < 2) return null;
+  const scores = rows.map((d) => num(d && d.score)), low = Math.min(...scores), span = Math.max(...scores) - low || 1;
+  return h("div", { class: "sd-scroll" }, h("table", { class: "sd-drafts" },
+    h("caption", { text: notes.drafts ? "Parallel drafts, scored by the streak they promise" : "Paths searched through the lattice, best score first" }),
+    h("tbody", {}, rows.slice(0, 12).map((d, i) => {
+      const ids = list(d && d.ids), nodes = follow(round.draft, ids);
+      return h("tr", { class: i === chosen ? "sd-chosen" : "" }, h("th", { scope: "row", text: `${i === chosen ? "▶ " : ""}${i + 1}` }),
+        h("td", { class: "sd-score" }, h("span", { class: "sd-score-bar", style: `width:${10 + (50 * (scores[i] - low)) / span}px` }), h("span", { text: scores[i].toFixed(2) })),
+        h("td", {}, ids.map((id, k) => {
+          const status = stage === "verify" && nodes[k] >= 0 ? round.verify.status[nodes[k]] : null;
+          return h("span", { class: `sd-chip sd-chip-${status || "none"}`, text: `${boxed(trace.word(id), 10)}${status && status !== "unreached" ? ` ${STATUS_MARK[status]}` : ""}` });
+        })));
+    }))));
+}
+
+function lengthNote(length) {
+  if (!length || typeof length !== "object") return null;
+  return h("p", { class: "sd-key", text: `Adaptive draft length: k = ${num(length.k)} positions this round (running means: generated ${num(length.gen).toFixed(1)}, accepted ${num(length.acc).toFixed(1)}).` });
+}

@@ -1,0 +1,302 @@
+// The race view: score, lanes, replay bar, the round, charts. Feed it events; it draws the moment at the playhead.
+
+
+
+class View {
+  constructor(element, options) {
+    this.id = `sd-${Math.random().toString(36).slice(2, 9)}`;
+    this.options = options || {}; // {server, standalone}
+    this.trace = new Trace();
+    this.running = false;
+    this.run = null;
+    this.root = h("div", { class: "sd", "data-theme": "light" });
+    this.tip = new Tip(this.root);
+    this.spoken = h("p", { class: "sd-sr", role: "status", "aria-live": "polite" });
+    this.banner = h("p", { class: "sd-banner", hidden: true });
+    this.player = new Player(this);
+    this.lanes = { ar: new Lane("ar", this), spec: new Lane("spec", this) };
+    this.roundView = new RoundView(this);
+    this.charts = new Charts(this);
+    this.root.append(this.head(), this.banner, this.score(), h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root), this.legend(), this.player.root, this.roundView.root, this.charts.root, this.foot(), this.spoken);
+    this.root.addEventListener("keydown", (e) => { if (e.key === "Escape") this.tip.hide(); this.player.key(e); });
+    element.replaceChildren(this.root);
+    watchTheme(this.root, this.options.standalone);
+  }
+
+  head() {
+    this.badge = h("span", { class: "sd-badge", text: "recording" });
+    this.prompt = h("p", { class: "sd-prompt", dir: "auto" });
+    this.facts = h("p", { class: "sd-facts" });
+    return h("div", { class: "sd-head", "data-part": "head" }, h("div", { class: "sd-headline" }, this.badge, this.prompt), this.facts);
+  }
+
+  score() {
+    this.times = h("strong", { class: "sd-times", text: "–" });
+    this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
+    this.perRound = h("strong", { text: "–" });
+    this.keptPer = h("strong", { text: "–" });
+    this.verdict = h("strong", { class: "sd-verdict-word", text: "–" });
+    this.verdictNote = h("span", { class: "sd-unit", text: "" });
+    const cell = (part, value, ...words) => h("div", { class: "sd-score-cell", "data-part": part }, value, words);
+    return h("div", { class: "sd-scores" }, cell("speedup", this.times, this.timesWord), cell("per-round", this.perRound, h("span", { class: "sd-unit", text: "tokens per round" })),
+      cell("accepted", this.keptPer, h("span", { class: "sd-unit", text: "accepted drafts per round" })), cell("verdict", this.verdict, this.verdictNote));
+  }
+
+  legend() {
+    const one = (kind, word) => h("li", {}, h("span", { class: `sd-tok sd-${kind}`, text: "word" }), h("span", { text: word }));
+    this.showFallen = h("input", { type: "checkbox", checked: true, onchange: () => this.root.classList.toggle("sd-hide-fallen", !this.showFallen.checked) });
+    return h("div", { class: "sd-legend", "data-part": "legend" }, h("ul", { "aria-label": "Legend" }, one("accepted", "accepted draft"), one("correction", "corrected by the target"), one("bonus", "bonus: all drafts were right"), one("plain", "plain: written alone"), one("rejected", "rejected draft"), one("ghost-word", "draft, not checked yet")),
+      h("label", {}, this.showFallen, " show rejected"));
+  }
+
+  foot() {
+    const button = (text, act) => h("button", { type: "button", class: "sd-btn", text, onclick: act });
+    this.file = h("input", { type: "file", accept: ".json,application/json", class: "sd-sr", tabindex: -1, "aria-label": "Trace file", onchange: () => this.openFile(this.file.files[0]) });
+    this.link = h("input", { class: "sd-link", readonly: true, hidden: true, "aria-label": "Link to this run" });
+    const name = () => `specdemo-${str(this.trace.start.method).replace(/[^a-z0-9-]/gi, "") || "trace"}`;
+    return h("div", { class: "sd-foot", "data-part": "save" },
+      button("Download trace", () => save(`${name()}.json`, this.trace.json(), "application/json")),
+      this.options.server && this.options.server.export_page ? button("Download as web page", () => this.download(name())) : null,
+      button("Load a trace…", () => this.file.click()), this.file,
+      this.options.standalone ? null : button("Share link", () => this.share()), this.link);
+  }
+
+  // -- what comes in ---------------------------------------------------------------------------------------------------------
+
+  /** A message from the page: new events of a run, a word about its state, a step, or a refusal. */
+  receive(message) {
+    if (!message || typeof message !== "object") return;
+    if (message.run !== undefined && message.run !== this.run) this.begin(message);
+    if (message.refusal) { this.running = false; return this.say(message.refusal, "refusal"); }
+    if (message.status) this.say(message.status, "status");
+    // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
+    if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
+    if (message.advance) this.player.nextRound();
+    if (message.ended) this.ended();
+  }
+
+  begin(message) {
+    this.run = message.run;
+    this.running = Boolean(message.live);
+    this.trace = new Trace();
+    this.pending = [];
+    this.say("", "status");
+    this.player.reset(!message.stepping);
+    Object.values(this.lanes).forEach((lane) => lane.reset());
+    this.roundView.reset();
+    this.charts.reset();
+    this.badge.textContent = message.live ? "live" : message.badge || "recording";
+    this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
+    this.autoplay = !message.live && message.play !== false && !reducedMotion();
+    this.spokenRound = -1;
+  }
+
+  /** Events number `from` on. Windows may be merged by the browser on the way; a gap is filled from the server's copy. */
+  take(from, events) {
+    const have = this.trace.events.length;
+    if (from > have) return this.fetchMissing(have);
+    if (from === 0 && !have && events.length) this.say("", "status");
+    for (const event of events.slice(have - from)) this.trace.push(event);
+    if (this.trace.done) this.running = false;
+    this.showStart();
+    if (this.autoplay && this.trace.events.length) { this.autoplay = false; this.player.play(); }
+    this.schedule();
+  }
+
+  async fetchMissing(have) {
+    const run = this.run;
+    if (this.fetching === run || !this.options.server) return;
+    this.fetching = run;
+    const events = await this.options.server.missing_events({ run, from: have });
+    this.fetching = null;
+    if (run === this.run && Array.isArray(events) && events.length) this.take(have, events);
+  }
+
+  ended() {
+    this.running = false;
+    if (!this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
+    this.schedule();
+  }
+
+  say(text, kind) {
+    this.banner.textContent = text;
+    this.banner.hidden = !text;
+    this.banner.className = `sd-banner sd-banner-${kind}`;
+    this.banner.setAttribute("role", kind === "refusal" ? "alert" : "status");
+  }
+
+  load(events, badge) {
+    this.receive({ run: `file-${Date.now()}-${Math.random()}`, events, badge: badge || "loaded trace", from: 0, live: false, play: true });
+  }
+
+  async openFile(file) {
+    this.file.value = "";
+    if (!file) return;
+    const parsed = file.size > MAX_TRACE_BYTES ? Trace.parse({ length: file.size }) : Trace.parse(await file.text());
+    if (typeof parsed === "string") this.say(parsed, "refusal");
+    else this.load(parsed);
+  }
+
+  async download(name) {
+    const answer = await this.options.server.export_page({ events: this.trace.events });
+    if (answer && answer.html) save(`${name}.html`, answer.html, "text/html");
+    else this.say((answer && answer.refusal) || "The page could not be made; download the trace instead.", "refusal");
+  }
+
+  share() {
+    const { start } = this.trace, { sampling = {} } = start;
+    const query = new URLSearchParams({ prompt: str(start.prompt), method: str(start.method), pair: str(start.pair), rule: str(start.rule), seed: num(sampling.seed), temperature: num(sampling.temperature), top_p: num(sampling.top_p, 1), new: num(start.max_new_tokens), params: JSON.stringify(start.params || {}) });
+    this.link.value = `${location.origin}${location.pathname}?${query}`;
+    this.link.hidden = false;
+    this.link.focus();
+    this.link.select();
+    if (navigator.clipboard) navigator.clipboard.writeText(this.link.value).then(() => this.say("The link is on the clipboard.", "status"), () => {});
+  }
+
+  // -- what goes out: the moment at the playhead --------------------------------------------------------------------------------
+
+  schedule() {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    requestAnimationFrame(() => { this.scheduled = false; this.draw(); });
+  }
+
+  get goal() {
+    return this.trace.done ? Math.max(this.trace.ar.length, this.trace.spec.length) : num(this.trace.start.max_new_tokens) || this.trace.ar.length;
+  }
+
+  /** How much of the trace is on screen. */
+  moment() {
+    const { trace, player } = this;
+    const beats = trace.beats, at = player.pinned ? beats.length - 1 : player.beat;
+    const beat = at >= 0 ? beats[at] : null;
+    const ended = player.pinned || (at === beats.length - 1 && player.t >= trace.end);
+    const round = beat ? trace.rounds[beat.round] : null;
+    const closed = beat && (beat.kind === "verify" || beat.kind === "ar");
+    const spec = ended && !this.running ? trace.spec.length : !round ? Math.min(1, trace.spec.length) : closed ? round.first + round.count : round.first;
+    const t = player.pinned ? trace.end : player.t;
+    const ar = ended ? trace.ar.length : countUntil(trace.ar, t);
+    const last = (tokens, n) => (n ? tokens[n - 1].t : 0);
+    return { t, beat, round, ended, ar, spec: Math.min(spec, trace.spec.length), stage: closed ? "verify" : beat ? beat.kind : "denoise", arClock: ar < trace.ar.length && !player.pinned ? t : last(trace.ar, ar), specClock: ended || (closed && beat.round === trace.rounds.length - 1) ? last(trace.spec, spec) : player.pinned ? last(trace.spec, spec) : t, rounds: !beat ? 0 : closed ? beat.round + 1 : beat.round };
+  }
+
+  draw() {
+    const { trace } = this, m = this.moment();
+    this.following = this.player.pinned || this.player.playing;
+    const differs = firstDifference(trace, m.ar, m.spec);
+    this.lanes.ar.update(m.ar, m.arClock, -1, differs);
+    this.lanes.spec.update(m.spec, m.specClock, m.round ? m.round.index : -1, differs);
+    this.lanes.spec.ghosts(m.round && m.stage !== "verify" ? ghostCells(trace, m.round, m.stage, m.beat.upto) : []);
+    const label = m.round ? `round ${m.round.index + 1} of ${trace.rounds.length}, ${{ denoise: "denoising", draft: "drafted", verify: "checked" }[m.stage]}` : "before the first round";
+    this.player.update(m.t, label);
+    this.roundView.update(m.round ? m.round.index : -1, m.stage, m.beat ? m.beat.upto : 0);
+    this.scores(m, differs);
+    this.charts.update({ ar: m.ar, spec: m.spec }, m.t, m.rounds, !this.running && !this.player.playing);
+    this.speak(m);
+  }
+
+  scores(m, differs) {
+    const { trace } = this, result = (trace.done && trace.done.result) || {};
+    const over = m.ended && trace.done;
+    const speed = (n, t) => (n > 1 && t > 0 ? (n - 1) / t : 0);
+    const a = speed(m.ar, m.arClock), b = speed(m.spec, m.specClock);
+    const ratio = over && maybe(result.speedup) !== null ? result.speedup : a && b ? b / a : null;
+    this.times.textContent = ratio === null ? "–" : times(ratio);
+    this.times.classList.toggle("sd-slower", ratio !== null && ratio < 1);
+    this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${over ? "" : ", so far"}` : `slower than plain decoding here${over ? "" : ", so far"}`;
+    const rounds = trace.rounds.slice(0, m.rounds).filter((r) => r.verify), n = rounds.length;
+    const total = (key) => rounds.reduce((sum, r) => sum + r[key], 0);
+    this.perRound.textContent = n ? (total("count") / n).toFixed(2) : "–";
+    this.keptPer.textContent = n ? (total("accepted") / n).toFixed(2) : "–";
+    const [word, note, cls] = verdict(trace, m, differs, over ? result : null);
+    this.verdict.textContent = word;
+    this.verdictNote.textContent = note;
+    this.verdict.parentNode.className = `sd-score-cell sd-verdict-${cls}`;
+  }
+
+  speak(m) {
+    const round = m.round && m.stage === "verify" ? m.round.index : null;
+    if (round === null || round === this.spokenRound) return;
+    const now = performance.now();
+    if (this.player.playing || this.running) { if (now - (this.spokeAt || 0) < 4000) return; }
+    this.spokeAt = now;
+    this.spokenRound = round;
+    const r = m.round;
+    this.spoken.textContent = `Round ${round + 1}: ${r.draft && r.draft.tokens.length ? `${r.accepted} drafts accepted, ` : "nothing drafted, "}${plural(r.count, "token")} written.`;
+  }
+
+  showStart() {
+    const { start } = this.trace;
+    if (this.shownStart === start) return;
+    this.shownStart = start;
+    this.prompt.textContent = flow(start.prompt);
+    const { sampling = {} } = start;
+    const params = Object.entries(start.params || {}).map(([k, v]) => `${k} ${v}`).join(", ");
+    this.facts.textContent = [start.pair, start.method, params, `rule ${str(start.rule)}`, num(sampling.temperature) ? `temperature ${sampling.temperature}, top-p ${num(sampling.top_p, 1)}, seed ${num(sampling.seed)}` : "greedy", start.hardware, start.dtype, start.weights].filter(Boolean).map(str).join(" · ");
+    this.lanes.ar.title.textContent = "Plain decoding";
+    this.lanes.ar.sub.textContent = "one token per pass of the target";
+    this.lanes.spec.title.textContent = `Draft and verify: ${str(start.method)}`;
+    this.lanes.spec.sub.textContent = "a block is drafted, the same target checks it in one pass";
+  }
+
+  openToken(kind, i) {
+    const token = this.trace[kind][i];
+    if (!token) return;
+    if (kind === "spec" && token.round !== null) this.openRound(token.round);
+    else { this.player.pause(); this.player.seek(token.t); }
+  }
+
+  openRound(r) {
+    const at = this.trace.beats.findIndex((b) => b.round === r && b.kind === "verify");
+    if (at >= 0) { this.player.pause(); this.player.go(at); }
+  }
+
+  stepRound(by) {
+    this.player.stepRound(by);
+  }
+}
+
+/** Tokens whose time has come. */
+function countUntil(tokens, t) {
+  let low = 0, high = tokens.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (tokens[mid].t <= t) low = mid + 1;
+    else high = mid;
+  }
+  return low;
+}
+
+/** [word, note, class] about whether both lanes write the same. */
+function verdict(trace, m, differs, result) {
+  const same = Math.min(m.ar, m.spec);
+  if (trace.start.rule && trace.start.rule !== "match") {
+    return ["same law", `the rule “${str(trace.start.rule)}” keeps the distribution, not the sample`, "law"];
+  }
+  if (result && trace.done.stopped) return [differs < 0 ? "identical so far" : `differs at ${differs}`, `stopped after ${plural(same, "common token")}`, differs < 0 ? "same" : "differs"];
+  const at = result && result.first_difference ? maybe(result.first_difference.position) : null;
+  if (differs >= 0 || at !== null) {
+    const gap = result && result.first_difference ? maybe(result.first_difference.top2_gap) : null;
+    return [`differs at ${at === null ? differs : at}`, gap === null ? "first different position" : `gap of the two best logits there: ${gap.toPrecision(3)}`, "differs"];
+  }
+  if (result && result.identical) return ["identical", `all ${trace.spec.length} tokens, id for id`, "same"];
+  return same ? ["identical so far", `${plural(same, "common token")}`, "same"] : ["–", "both lanes must write the same", "none"];
+}
+
+/** Masks and guesses of the round under way. */
+function ghostCells(trace, round, stage, upto) {
+  if (stage === "draft" && round.draft) return mainPath(round.draft).map((i) => ({ kind: "ghost-word", text: trace.word(round.draft.tokens[i]) }));
+  const first = round.frames.length ? num(round.frames[0].row) : 0;
+  const frames = round.frames.slice(0, upto).filter((f) => num(f.row) === first);
+  const frame = frames[frames.length - 1];
+  return frame ? list(frame.ids).map((id, k) => (list(frame.masked)[k] ? { kind: "mask", text: "" } : { kind: "ghost-word", text: trace.word(id) })) : [];
+}
+
+/** Gradio marks its dark theme on the body; a page of our own follows the system. */
+function watchTheme(root, standalone) {
+  const dark = standalone ? matchMedia("(prefers-color-scheme: dark)") : null;
+  const set = () => { root.dataset.theme = (dark ? dark.matches : document.body.classList.contains("dark")) ? "dark" : "light"; };
+  set();
+  if (dark) dark.addEventListener("change", set);
+  else new MutationObserver(set).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+}
