@@ -146,6 +146,7 @@ class FakeBackend:
         self.pace, self.load_seconds, self.words, self.fail = pace, load_seconds, words, fail
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
         self.lock = threading.Lock()
+        self.gate = threading.Event()  # a prompt with “wait here” stops before its fourth round until this is set
 
     def load(self, pair: str, progress: Any) -> str:
         for k in range(4):
@@ -169,7 +170,10 @@ class FakeBackend:
                 raise RuntimeError("a defect")
             events = fake_events(ask["prompt"], ask["method"], ask["max_new_tokens"], self.words, ask["rule"], params=ask["params"], sampling=ask["sampling"])
             for event in events:
-                if event.kind == "verify" and self.pace and cancel.wait(self.pace):
+                held = event.kind == "verify" and event.round == 3 and "wait here" in ask["prompt"]
+                while held and not self.gate.is_set() and not cancel.is_set():
+                    cancel.wait(0.05)
+                if event.kind == "verify" and (cancel.wait(self.pace) if self.pace else cancel.is_set()):
                     yield Done({"method": ask["method"], "finish_reason": "stopped"}, stopped=True)
                     return
                 yield event

@@ -14,7 +14,7 @@ from .bench_tab import bench_tab
 from .controls import Limits, MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
 from .server import Server, pack
-from .view import RaceView
+from .view import race_view
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FIRST = ("best", "d2sd", "specdiff", "block")  # which recording a visitor sees first
@@ -64,7 +64,7 @@ def build_demo(
             with gr.Tab("Lesson", id="lesson"):
                 steps = lesson.available(lesson.STEPS, list(server.traces))
                 if steps:
-                    RaceView(None, server_functions=server.server_functions(), lesson=steps, elem_id="lesson-view")
+                    race_view(None, server.server_functions(), steps, elem_id="lesson-view")
                 else:
                     gr.Markdown("The recordings of the lesson are not here (`assets/traces`).")
             with gr.Tab("Bench", id="bench"):
@@ -111,7 +111,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
             seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
         controls = MethodControls(methods, default)
     status = gr.Markdown("", elem_id="status", elem_classes="sd-status")
-    view = RaceView(first_value(server), server_functions=server.server_functions(), elem_id="race-view")
+    view = race_view(first_value(server), server.server_functions(), elem_id="race-view")
     with gr.Accordion("Live chart: tokens against time (zoom and hover)", open=True):
         plot = gr.Plot(charts.tokens_over_time(server.recorded(first_name(server))), show_label=False, elem_id="plot")
 
@@ -164,11 +164,11 @@ def add_api(server: Server) -> None:
     def race(
         prompt: str, method: str = default, max_new_tokens: int = 64, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0,
         rule: str = "match", pair: str = first_pair, params: dict = {},  # noqa: B006 - Gradio reads the default's type
-    ) -> list[dict]:
+    ) -> str:
         """Run one race and stream its events.
 
-        Every message is a list of new events (plain dictionaries with a "kind"); the last event is "done", and its "result" holds
-        both lanes' tokens, seconds and tokens per second, the speed-up, and whether both wrote the same.
+        Every message is JSON text: a list of new events, each an object with a "kind". The last event is "done"; its "result" holds both
+        lanes' tokens, seconds and tokens per second, the speed-up, and whether both wrote the same.
 
         Args:
             prompt: the user's message.

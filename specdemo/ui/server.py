@@ -62,6 +62,7 @@ class Server:
     def ask(self, prompt: Any, method: Any, pair: Any, rule: Any, new_tokens: Any, temperature: Any, top_p: Any, seed: Any, params: Mapping[str, Any]) -> dict[str, Any]:
         """A request as plain data, within the page's limits. Raises Refusal."""
         prompt = prompt if isinstance(prompt, str) else ""
+        pair, method, rule = str(pair), str(method), str(rule)
         if not prompt.strip():
             raise Refusal("The prompt is empty; type a question or choose an example.")
         try:
@@ -135,13 +136,13 @@ class Server:
             return {"advance": uuid.uuid4().hex}, False
         return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, True
 
-    def api(self, *values: Any) -> Iterator[list[dict[str, Any]]]:
+    def api(self, *values: Any) -> Iterator[str]:
         """Windows of events for the public endpoint; refusals become the client's error."""
         cancel = threading.Event()
         try:
             for message in self.messages(self.ask(*values), cancel):
                 if "events" in message:
-                    yield json.loads(message["events"])
+                    yield message["events"]
         except Refusal as refusal:
             raise gr.Error(str(refusal), print_exception=False) from None
         finally:

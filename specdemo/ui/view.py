@@ -36,14 +36,9 @@ mountGradio(element, props, server, watch);
 """
 
 
-class RaceView(gr.HTML):
-    """Shows a race. ``value`` is one message, not the history: ``{"run", "from", "events", "live", ...}`` (see ``view.js``)."""
+def race_view(value: dict[str, Any] | None, server_functions: list[Callable], lesson: list[dict[str, Any]] | None = None, **more: Any) -> gr.HTML:
+    """Shows a race. ``value`` is one message, not the history: ``{"run", "from", "events", "live", ...}`` (see ``view.js``).
 
-    def __init__(self, value: dict[str, Any] | None = None, *, server_functions: list[Callable], lesson: list[dict] | None = None, **more: Any):
-        super().__init__(
-            value=value, html_template="", css_template="", js_on_load=mounting_script(), apply_default_css=False,
-            server_functions=server_functions, lesson=lesson, **more,
-        )
-
-    def api_info(self) -> dict[str, Any]:
-        return {"type": "object"}
+    An instance rather than a subclass of ``gr.HTML``: for subclasses Gradio writes a stub file beside the source.
+    """
+    return gr.HTML(value, html_template="", css_template="", js_on_load=mounting_script(), apply_default_css=False, server_functions=server_functions, lesson=lesson, **more)

@@ -1,0 +1,349 @@
+"""The page in a real browser: run, stop, step, replay, keyboard, saving and loading, hostile text."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+from fake_race import HOSTILE, METHODS, NAMES, FakeBackend, fake_events
+from page_fixtures import assets, backend, browser, open_page, served, serving, state, view_of  # noqa: F401
+
+from specdemo.events import dump_trace
+from specdemo.ui.export import export_html
+
+expect = pytest.importorskip("playwright.sync_api").expect
+expect.set_options(timeout=30_000)
+
+
+def press(page, name: str):
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def fill(page, name: str, text: str):
+    page.locator(f"#{name} textarea, #{name} input").first.fill(text)
+
+
+@pytest.fixture
+def exported(tmp_path, open_page):  # noqa: F811
+    """Opens an exported page from disk, with the network switched off."""
+
+    def make(events, name="race.html", **options):
+        path = tmp_path / name
+        path.write_text(export_html(events), encoding="utf-8")
+        return open_page(path.as_uri(), offline=True, **options)
+
+    return make
+
+
+def page_state(page, script: str):
+    return page.evaluate(f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}")
+
+
+# -- an exported page: the renderer alone -----------------------------------------------------------------------------------
+
+
+def test_exported_page_replays_offline(exported):  # noqa: F811
+    page = exported(list(fake_events(tokens=30)))
+    expect(page.locator(".sd-lane-spec .sd-count")).to_have_text("30", timeout=40_000)
+    expect(page.locator(".sd-verdict-word")).to_have_text("identical")
+    assert page.locator(".sd-chart").count() >= 5
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_every_method_shows_its_round(exported, method):  # noqa: F811
+    page = exported(list(fake_events(method=method, tokens=24)), reduced_motion="reduce")
+    for r in range(page_state(page, "view.trace.rounds.length")):
+        page_state(page, f"view.openRound({r})")
+        for tab in ("Denoising", "Lattice", "Tree"):
+            page.get_by_role("tab", name=tab).click()
+            assert page.locator(".sd-stage").inner_text().strip() or page.locator(".sd-stage svg").count()
+    if method in ("d2sd", "best"):
+        page_state(page, "view.openRound(0)")
+        assert page.locator(".sd-bound-chosen").count() == 1 and page.locator(".sd-box-rejected").count() >= 1
+    if method == "diffuspec":
+        page.get_by_role("tab", name="Lattice").click()
+        assert page.locator(".sd-way-chosen").count() == 1
+        assert page.locator("[data-part=chart-length]").count() == 1
+
+
+def test_hostile_text_stays_text(exported):  # noqa: F811
+    events = list(fake_events(prompt="<img src=x onerror='window.pwned=4'> ${1+1} {{2+2}} `x`", tokens=40, words=HOSTILE))
+    page = exported(events, reduced_motion="reduce")
+    for r in range(page_state(page, "view.trace.rounds.length")):
+        page_state(page, f"view.openRound({r})")
+        for tab in ("Denoising", "Lattice", "Tree"):
+            page.get_by_role("tab", name=tab).click()
+    page_state(page, "view.player.finish()")
+    text = page.locator(".sd-lane-spec .sd-text").inner_text()
+    assert "<script>" in text and "${window.pwned=2}" in text and "{{window.pwned}}" in text and "🙂" in text
+    assert "\u202e" not in text, "a character that turns the text around must not reach the page"
+    assert "${1+1} {{2+2}} `x`" in page.locator(".sd-prompt").inner_text()
+    assert page.evaluate("window.pwned") is None and page.locator("#race img, #race script").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "a long word must not widen the page"
+
+
+def test_keyboard_alone_moves_the_race(exported):  # noqa: F811
+    page = exported(list(fake_events(tokens=30)), reduced_motion="reduce")
+    page.locator(".sd-scrub").focus()
+    page.keyboard.press("Home")
+    assert page_state(page, "[view.player.beat, view.lanes.spec.shown]") == [-1, 1]
+    page.keyboard.press("ArrowRight")
+    assert page_state(page, "view.moment().stage") == "denoise"
+    page.keyboard.press("PageDown")
+    assert page_state(page, "[view.moment().stage, view.moment().rounds]") == ["verify", 1]
+    page.keyboard.press("PageDown")
+    page.keyboard.press("PageUp")
+    assert page_state(page, "view.moment().rounds") == 1
+    page.keyboard.press("End")
+    assert page_state(page, "[view.lanes.ar.shown, view.lanes.spec.shown]") == [30, 30]
+    page.keyboard.press("Home")
+    page.keyboard.press(" ")
+    assert page_state(page, "view.player.playing") is True
+    page.keyboard.press(" ")
+    assert page_state(page, "view.player.playing") is False
+
+
+def test_tokens_are_reached_and_spoken_by_keyboard(exported):  # noqa: F811
+    page = exported(list(fake_events(tokens=30)), reduced_motion="reduce")
+    first = page.locator(".sd-lane-spec .sd-tok[tabindex='0']")
+    expect(first).to_have_count(1)
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    focused = page.locator(".sd-lane-spec .sd-tok:focus")
+    expect(focused).to_have_attribute("aria-label", re.compile(r"baker, accepted, position 1, round 1"))
+    tip = page.locator(".sd-tip")
+    expect(tip).to_be_visible()
+    for words in ("p = 90 %", "q = 60 %", "place 1 among", "step 1", "position 1"):
+        expect(tip).to_contain_text(words)
+    page.keyboard.press("Enter")
+    assert page_state(page, "view.moment().round.index") == 0
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_scrubbing_shows_exactly_what_had_happened(exported):  # noqa: F811
+    events = [e.to_dict() for e in fake_events(tokens=40)]
+    page = exported(events, reduced_motion="reduce")
+    end = page_state(page, "view.trace.end")
+    for share in (0.9, 0.1, 0.5, 0.0, 1.0, 0.33):
+        t = end * share
+        page_state(page, f"view.player.seek({t})")
+        ar = 1 + sum(e["clock"] <= t for e in events if e["kind"] == "ar_token")
+        spec = 1 + sum(len(e["kept"]) for e in events if e["kind"] == "verify" and e["clock"] <= t)
+        assert page_state(page, "[view.lanes.ar.shown, view.lanes.spec.shown]") == [ar, spec]
+        for lane, count in (("ar", ar), ("spec", spec)):
+            assert page.evaluate(f"[...document.querySelectorAll('.sd-lane-{lane} [data-at]')].filter((n) => !n.hidden && !n.parentNode.hidden).length") == count
+
+
+def test_a_difference_is_named_and_marked(exported):  # noqa: F811
+    page = exported(list(fake_events(tokens=30, differs=12)), reduced_motion="reduce")
+    expect(page.locator(".sd-verdict-word")).to_have_text("differs at 12")
+    expect(page.locator("[data-part=verdict]")).to_contain_text("0.0123")
+    expect(page.locator(".sd-differs")).to_have_count(2)
+
+
+def test_other_rules_do_not_promise_the_same_sample(exported):  # noqa: F811
+    page = exported(list(fake_events(tokens=20, rule="ratio")), reduced_motion="reduce")
+    expect(page.locator(".sd-verdict-word")).to_have_text("same law")
+
+
+@pytest.mark.parametrize("junk", ["", "{", "[]", '{"format":"specdemo-trace","version":9,"events":[{"kind":"start"}]}', '{"format":"specdemo-trace","version":1,"events":[]}',
+                                  '{"format":"specdemo-trace","version":1,"events":[{"kind":"start"},{"kind":"toString"}]}', '{"format":"specdemo-trace","version":1,"events":[{"kind":"done"}]}'])
+def test_junk_files_are_refused_in_a_sentence(exported, junk):  # noqa: F811
+    page = exported(list(fake_events(tokens=12)), reduced_motion="reduce")
+    page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()})
+    expect(page.locator(".sd-banner-refusal")).to_be_visible()
+    assert page_state(page, "view.trace.ar.length") == 12, "the race on screen stays"
+
+
+def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):  # noqa: F811
+    wild = [{"kind": "start", "prompt": 5, "params": [], "sampling": {}, "cost_ms": {"a": "b"}}, {"kind": "denoise", "ids": 5, "top": [5]}, {"kind": "draft", "tokens": "x", "parent": [0, 7], "notes": {"paths": [None, 5], "boundaries": ["x"], "length": 5}},
+            {"kind": "verify", "kept": [{}, {"text": 5, "source": "constructor"}], "status": "x", "p": 5, "picks": {}}, {"kind": "done", "result": {"speedup": "x", "first_difference": 5}}]
+    page = exported(wild, reduced_motion="reduce")
+    for tab in ("Denoising", "Lattice", "Tree"):
+        page.get_by_role("tab", name=tab).click()
+    expect(page.locator(".sd-lane-spec")).to_be_visible()
+
+
+# -- the served page -----------------------------------------------------------------------------------------------------------
+
+
+def test_recording_plays_then_run_stop_step(served, open_page, backend):  # noqa: F811
+    page = open_page(served)
+    view = view_of(page)
+    expect(view.locator(".sd-badge")).to_have_text("recording")
+    expect(page.locator("#status")).to_contain_text("Model in memory")
+    fill(page, "prompt", "Please wait here")
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("live")
+    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent > 4")
+    press(page, "Stop")
+    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.running === false")
+    written = int(view.locator(".sd-lane-spec .sd-count").inner_text())
+    assert 4 < written < 96
+    for _ in range(100):
+        if not backend.running:
+            break
+        page.wait_for_timeout(100)
+    assert backend.running == 0, "stopped means nothing runs on"
+    fill(page, "prompt", "And on")
+    press(page, "Run")
+    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+    expect(view.locator(".sd-verdict-word")).to_have_text("identical")
+    kinds = state(page, "view.trace.events.map((e) => e.kind)")
+    assert kinds == [e.kind for e in fake_events(method="best", tokens=96)], "no event lost, doubled or out of order"
+    press(page, "Step")
+    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
+    press(page, "Step")
+    expect(view.locator(".sd-where")).to_contain_text("round 2 of")
+
+
+def test_step_begins_a_run_of_its_own(served, open_page):  # noqa: F811
+    page = open_page(served)
+    view = view_of(page)
+    fill(page, "prompt", "A new question")
+    press(page, "Step")
+    expect(view.locator(".sd-prompt")).to_have_text("A new question")
+    assert state(page, "view.player.pinned") is False and int(view.locator(".sd-lane-spec .sd-count").inner_text()) <= 1
+    press(page, "Step")
+    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
+
+
+@pytest.mark.parametrize("prompt", ["   ", "refuse me", "break now"])
+def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):  # noqa: F811
+    page = open_page(served)
+    view = view_of(page)
+    fill(page, "prompt", prompt)
+    press(page, "Run")
+    banner = view.locator(".sd-banner-refusal")
+    expect(banner).to_be_visible()
+    assert banner.inner_text().strip().endswith(".") and "Traceback" not in banner.inner_text()
+    fill(page, "prompt", "And now a good one")
+    press(page, "Run")
+    expect(view.locator(".sd-prompt")).to_have_text("And now a good one")
+
+
+def test_trace_and_page_round_trip(served, open_page, tmp_path):  # noqa: F811
+    page = open_page(served)
+    view = view_of(page)
+    with page.expect_download() as saved:
+        view.get_by_role("button", name="Download trace").click()
+    trace = tmp_path / "t.json"
+    saved.value.save_as(trace)
+    assert json.loads(trace.read_text())["events"] == json.loads(dump_trace(list(fake_events(method="best", tokens=24))))["events"]
+    other = tmp_path / "other.json"
+    other.write_text(dump_trace(list(fake_events(prompt="From a file", method="tree", tokens=16))))
+    view.locator("input[type=file]").set_input_files(other)
+    expect(view.locator(".sd-prompt")).to_have_text("From a file")
+    expect(view.locator(".sd-badge")).to_have_text("loaded trace")
+    with page.expect_download() as made:
+        view.get_by_role("button", name="Download as web page").click()
+    html = tmp_path / "race.html"
+    made.value.save_as(html)
+    alone = open_page(html.as_uri(), offline=True)
+    expect(alone.locator(".sd-prompt")).to_have_text("From a file")
+    expect(alone.locator(".sd-lane-spec .sd-count")).to_have_text("16", timeout=40_000)
+
+
+def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):  # noqa: F811
+    page = open_page(served)
+    view = view_of(page)
+    state(page, "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>', view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'}, view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7, top_p: 0.9}, view.trace.start.max_new_tokens = 33)")
+    view.get_by_role("button", name="Share link").click()
+    link = view.locator(".sd-link").input_value()
+    again = open_page(link)
+    view_of(again)
+    expect(again.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>')
+    expect(again.locator("#method input")).to_have_value("Method specdiff")
+    again.locator("#settings button").first.click()
+    expect(again.locator("#seed input")).to_have_value("42")
+    expect(again.locator("#new-tokens input[type=number]")).to_have_value("33")
+    expect(again.locator("#rule input")).to_have_value(re.compile("ratio"))
+    expect(again.get_by_label("number input for gamma").locator("visible=true")).to_have_value("9")
+    expect(again.get_by_label("number input for steps").locator("visible=true")).to_have_value("4")
+
+
+def test_method_shows_its_own_controls(served, open_page):  # noqa: F811
+    page = open_page(served)
+    view_of(page)
+    page.locator("#settings button").first.click()
+    page.locator("#method input").click()
+    page.get_by_role("option", name="Method specdiff", exact=True).click()
+    expect(page.locator("#explain")).to_contain_text(METHODS["specdiff"].explain)
+    expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
+    press(page, "Run")
+    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.trace.start.method === 'specdiff'")
+    assert state(page, "view.trace.start.params") == {"gamma": 5, "steps": 2, "mix": 0.5, "reveal": "confidence"}
+
+
+def test_lesson_from_first_to_last_step(served, open_page):  # noqa: F811
+    page = open_page(served, reduced_motion="reduce")
+    view_of(page)
+    page.get_by_role("tab", name="Lesson").click()
+    view_of(page, "lesson-view")
+    card = page.locator("#lesson-view .sd-lesson")
+    titles = []
+    for k in range(1, 13):
+        expect(card.locator(".sd-lesson-head")).to_contain_text(f"step {k} of 12")
+        titles.append(card.locator("h2").inner_text())
+        expect(page.locator("#lesson-view .sd-point").first).to_be_visible()
+        if card.locator(".sd-ask .sd-choices button").count():
+            card.locator(".sd-ask .sd-choices button").last.click()
+            expect(card.locator(".sd-answer, .sd-key").first).not_to_be_empty()
+        if k < 12:
+            card.get_by_role("button", name="Next").click()
+    assert len(set(titles)) == 12
+    expect(card.get_by_role("button", name="Next")).to_be_disabled()
+
+
+def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):  # noqa: F811
+    held = FakeBackend()
+    with serving(held, assets) as (url, _):
+        one, two = open_page(url), open_page(url)
+        prompts = {one: "Please wait here", two: "From the second visitor"}
+        for page, prompt in prompts.items():
+            view_of(page)
+            fill(page, "prompt", prompt)
+            press(page, "Run")
+            if page is one:
+                expect(page.locator("#race-view .sd-badge")).to_have_text("live")
+        expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
+        held.gate.set()
+        for page, prompt in prompts.items():
+            page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+            expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
+            expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
+    assert held.most == 1 and held.running == 0 and len(held.asked) == 2
+
+
+def test_a_closed_tab_leaves_nothing_running(assets, browser):  # noqa: F811
+    slow = FakeBackend()
+    with serving(slow, assets) as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        view_of(page)
+        fill(page, "prompt", "Please wait here")
+        press(page, "Run")
+        page.wait_for_function("document.querySelector('#race-view .sd-badge').textContent == 'live'")
+        page.close()
+        for _ in range(100):
+            if slow.finished and not slow.running:
+                break
+            time.sleep(0.1)
+        assert slow.finished == 1 and slow.running == 0
+
+
+def test_endpoint_streams_to_a_client(served):  # noqa: F811
+    client_of = pytest.importorskip("gradio_client")
+    client = client_of.Client(served, verbose=False)
+    api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert list(api) == ["/race"], "everything else is private"
+    job = client.submit(prompt="Over the wire", method="tree", max_new_tokens=20, api_name="/race")
+    job.result(timeout=60)
+    events = [e for text in job.outputs() for e in json.loads(text)]
+    assert [e["kind"] for e in events] == [e.kind for e in fake_events(method="tree", tokens=20)]
+    assert events[-1]["result"]["identical"] is True and len(job.outputs()) > 1
+    with pytest.raises(Exception, match="no method"):
+        client.predict(prompt="x", method="nope", api_name="/race")

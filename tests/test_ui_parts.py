@@ -1,0 +1,183 @@
+"""The parts of the page that need no browser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
+
+from specdemo.errors import Refusal
+from specdemo.events import dump_trace, parse_trace
+from specdemo.ui import charts, lesson
+from specdemo.ui.controls import Limits, from_link
+from specdemo.ui.export import export_html, safe_json
+from specdemo.ui.live import Engines, Runs, windows
+from specdemo.ui.server import Server
+
+
+@pytest.fixture
+def server(tmp_path):
+    return Server(FakeBackend(), METHODS, PAIRS, Limits(), tmp_path)
+
+
+def ask(server, prompt="Hello", method="block", pair="fake", rule="match", new=16, temperature=0.0, top_p=1.0, seed=0, params=None):
+    return server.ask(prompt, method, pair, rule, new, temperature, top_p, seed, params or {})
+
+
+def test_the_page_imports_no_torch():
+    code = "import sys, specdemo.ui.page, specdemo.drafters; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_made_up_races_are_real_traces(method):
+    events = list(fake_events(method=method, tokens=30))
+    assert [e.kind for e in parse_trace(dump_trace(events))] == [e.kind for e in events]
+    written = sum(len(e.kept) for e in events if e.kind == "verify") + 1
+    assert written == 30 == sum(e.kind == "ar_token" for e in events) + 1
+
+
+def test_windows_keep_every_event_in_order_and_their_distance():
+    now = [0.0]
+
+    def ticking():
+        for event in fake_events(tokens=30):
+            now[0] += 0.01
+            yield event
+
+    groups, times = [], []
+    for group in windows(ticking(), 0.04, lambda: now[0]):
+        groups.append(group)
+        times.append(now[0])
+    assert [e["kind"] for g in groups for e in g] == [e.kind for e in fake_events(tokens=30)]
+    assert len(groups[0]) == 1, "the first event must not wait"
+    assert all(b - a >= 0.04 - 1e-9 for a, b in zip(times[:-2], times[1:-1], strict=True))
+
+
+def test_missing_events_are_given_from_the_place_asked_for():
+    runs = Runs(kept=2)
+    runs.open("a").extend([{"kind": "start"}, {"kind": "done"}])
+    assert runs.missing({"run": "a", "from": 1}) == [{"kind": "done"}]
+    for junk in (None, [], {"run": "zzz", "from": 0}, {"run": "a"}, {"run": "a", "from": "0"}):
+        assert runs.missing(junk) == []
+    runs.open("b")
+    runs.open("c")
+    assert runs.missing({"run": "a", "from": 0}) == []
+
+
+def test_engines_load_once_and_report_progress():
+    calls = []
+
+    def factory(pair, progress):
+        calls.append(pair)
+        progress("half", 0.5)
+        return pair.upper()
+
+    engines = Engines(factory)
+    list(engines.wait("x"))
+    list(engines.wait("x"))
+    assert engines.get("x") == "X" and calls == ["x"]
+    list(engines.wait("y"))
+    assert engines.get("y") == "Y"
+    with pytest.raises(Refusal):
+        engines.get("x")
+
+
+def test_a_failed_load_is_told_and_tried_again():
+    attempts = []
+
+    def factory(pair, progress):
+        attempts.append(pair)
+        if len(attempts) == 1:
+            raise Refusal("The disk is full; free some space.")
+        return "engine"
+
+    engines = Engines(factory)
+    with pytest.raises(Refusal, match="disk is full"):
+        list(engines.wait("x"))
+    list(engines.wait("x"))
+    assert engines.get("x") == "engine"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompt": "  \n"}, "empty"), ({"prompt": None}, "empty"), ({"prompt": "x" * 12_001}, "12,001"), ({"new": 5000}, "new tokens"), ({"new": None}, "must be numbers"),
+        ({"seed": float("inf")}, "must be numbers"), ({"pair": "/etc"}, "no pair"), ({"pair": ["x"]}, "no pair"), ({"method": "../x"}, "no method"), ({"prompt": "refuse me"}, "refused"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
+    with pytest.raises(Refusal, match=words) as refusal:
+        ask(server, **change)
+    assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
+
+
+def test_a_public_space_allows_less():
+    public = Limits.from_env({"SPACE_ID": "someone/space"})
+    assert public.new_tokens < Limits().new_tokens and public.prompt_chars < Limits().prompt_chars and not public.every_pair
+    with pytest.raises(Refusal):
+        public.check("x", public.new_tokens + 1)
+
+
+def test_messages_hold_the_whole_race(server):
+    messages = list(server.messages(ask(server), threading.Event()))
+    events = [e for m in messages if "events" in m for e in json.loads(m["events"])]
+    assert [e["kind"] for e in events] == [e.kind for e in fake_events(method="block", tokens=16)]
+    assert messages[-1]["ended"] and len({m["run"] for m in messages}) == 1
+
+
+def test_closing_the_messages_ends_the_race(server):
+    server.backend.pace = 0.2
+    messages = server.messages(ask(server, new=64), threading.Event())
+    while "events" not in next(messages):
+        pass
+    assert server.backend.running == 1
+    messages.close()
+    assert server.backend.running == 0
+
+
+def test_links_fill_in_only_what_fits():
+    limits = Limits()
+    link = from_link({"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": "7", "new": "32", "temperature": "0.7", "top_p": "0.9", "pair": "slow", "params": '{"gamma": 3, "x": 1}'}, METHODS, list(PAIRS), limits)
+    assert link == {"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": 7, "new": 32, "temperature": 0.7, "top_p": 0.9, "pair": "slow", "params": {"gamma": 3, "x": 1}}
+    junk = from_link({"prompt": "x" * 20_000, "method": "nope", "rule": "ratio", "seed": "-1", "new": "1e9", "temperature": "nan", "pair": "/etc/passwd", "params": "[" * 5000}, METHODS, list(PAIRS), limits)
+    assert junk == {}
+    assert from_link({"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits) == {"method": "block", "params": {}}
+
+
+def test_json_in_a_page_cannot_end_its_element():
+    text = safe_json({"x": "</script><!-- \u2028\u2029"})
+    assert "<" not in text and "\u2028" not in text and "\u2029" not in text
+    assert json.loads(text) == {"x": "</script><!-- \u2028\u2029"}
+
+
+def test_an_exported_page_asks_nobody_for_anything():
+    page = export_html(list(fake_events()))
+    assert "default-src 'none'" in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+
+
+def test_lanes_of_the_chart_end_at_what_was_written():
+    events = [e.to_dict() for e in fake_events(tokens=25)]
+    ar, spec = charts.lanes(events)
+    assert ar[-1][1] == spec[-1][1] == 25 and ar[-1][0] > spec[-1][0] > 0
+    figure = charts.tokens_over_time(events)
+    assert len(figure.to_json()) < 12_000 and [len(t.x) for t in figure.data] == [len(ar), len(spec)]
+
+
+@pytest.mark.parametrize("n", [1, 5, 256, 257, 511, 1000])
+def test_thinned_curves_keep_their_ends(n):
+    points = [(float(i), i) for i in range(n)]
+    thin = charts.thin(points)
+    assert len(thin) <= charts.MAX_POINTS and thin[0] == points[0] and thin[-1] == points[-1]
+
+
+def test_every_step_of_the_lesson_says_what_to_look_at():
+    names = sorted({s["trace"] for s in lesson.STEPS})
+    assert len(lesson.available(lesson.STEPS, [*names, "specdiff-few", "specdiff-many"])) == len(lesson.STEPS) >= 10
+    assert all(s["look"] and s["points"] and s["text"] for s in lesson.STEPS)
+    few = lesson.available(lesson.STEPS, ["specdiff"])
+    assert {s["trace"] for s in few} == {"specdiff"} and not any("knob" in s for s in few)
