@@ -1,0 +1,146 @@
+"""Every method in the engine: a tiny random target with a tiny random network writes its own plain text, and *ratio* keeps its law."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import make_tiny_drafter
+from test_drafters import FakeNet, context, loaded
+from tiny import engine_for, tiny_llama
+
+from specdemo.drafters import METHODS, session
+from specdemo.drafters.base import checked
+from specdemo.engine import Request, Sampling
+from specdemo.engine import accept as acceptance
+from specdemo.engine.lane import Lane
+from specdemo.engine.target import Target
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PROMPT = [3, 14, 15, 92, 65, 3, 14, 15]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    model = tiny_llama()
+    net = make_tiny_drafter(model, block_size=16)
+    engine = engine_for(Target(model))
+    engine.loaded = SimpleNamespace(**vars(engine.loaded) | {"model": model, "networks": {"block": net}})
+    engine.loaded.pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None)
+    return engine
+
+
+def write(engine, method, sampling, record=False, rule="match", new=40):
+    params = checked(METHODS[method].params, {})
+    drafter = None if method == "plain" else METHODS[method].make(engine.loaded, params)
+    lane = Lane(engine, Request("x", method, params, sampling=sampling, record=record, rule=rule), PROMPT, new, drafter)
+    with torch.inference_mode():
+        lane.prefill()
+        while not lane.finish:
+            lane.advance()
+    return lane.output
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, top_p=0.95, repetition_penalty=1.1, seed=3)], ids=["greedy", "sampled"])
+def test_every_method_writes_the_plain_text(engine, method, sampling):
+    plain = write(engine, "ar", sampling)
+    assert write(engine, method, sampling) == plain
+    assert write(engine, method, sampling, record=True) == plain
+    assert len(set(plain)) > 8  # a text that means something
+
+
+@pytest.mark.parametrize(("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"])
+def test_the_other_rules_write_the_plain_text_when_greedy(engine, method, rule):
+    assert write(engine, method, Sampling(), rule=rule) == write(engine, "ar", Sampling())
+
+
+# -- the law under ratio, exactly: every draw of the drafter and every coin of the acceptance is walked ------------------------------
+
+V = 3
+TARGET = torch.rand(V, V, generator=torch.Generator().manual_seed(1)).mul(3).softmax(-1).double()  # p(next | last)
+
+
+class Branches:
+    """Takes the place of all randomness and walks every branch with its probability."""
+
+    def __init__(self):
+        self.prefix = []
+
+    def start(self):
+        self.at, self.weight, self.sizes = 0, 1.0, []
+
+    def take(self, chances):
+        if self.at == len(self.prefix):
+            self.prefix.append(0)
+        branch = self.prefix[self.at]
+        self.at += 1
+        self.sizes.append(len(chances))
+        self.weight *= chances[branch]
+        return branch
+
+    def next(self):
+        while self.prefix and self.prefix[-1] + 1 == self.sizes[len(self.prefix) - 1]:
+            self.prefix.pop()
+        if self.prefix:
+            self.prefix[-1] += 1
+        return bool(self.prefix)
+
+    def coin(self, chance):
+        chance = min(max(chance, 0.0), 1.0)
+        return self.take([chance, 1 - chance]) == 0
+
+    def draw(self, p):
+        return self.take((p / p.sum()).tolist())
+
+    def pick(self, logits, context=None):
+        return torch.tensor([self.draw(row) for row in logits.reshape(-1, V).double().softmax(-1)]).view(logits.shape[:-1])
+
+
+def distance(monkeypatch, method, params, script):
+    """Total variation between the target's law of the first two tokens and that of one round (a missing second one drawn from the target)."""
+    stand_in = loaded(monkeypatch, block=FakeNet(script))
+    stand_in.model.config.vocab_size = V
+    drafter, branches, got = METHODS[method].make(stand_in, checked(METHODS[method].params, params)), Branches(), torch.zeros(V, V).double()
+    monkeypatch.setattr(session, "pick", branches.pick)
+    monkeypatch.setattr(acceptance, "Dice", lambda *_: branches)
+    while True:
+        branches.start()
+        drafter.start([0], 8)
+        draft = drafter.propose(context([1, 2], (0, 1), rule="ratio", temperature=1.0))
+        rows = SimpleNamespace(probs=lambda row, draft=draft: TARGET[2 if row == 0 else draft.tokens[row - 1]].float())
+        kept = acceptance.accept(draft, rows, "ratio")
+        text = [draft.tokens[i] for i in kept.path] + [kept.token]
+        if len(text) == 1:
+            got[text[0]] += branches.weight * TARGET[text[0]]
+        else:
+            got[text[0], text[1]] += branches.weight
+        if not branches.next():
+            break
+    assert float(got.sum()) == pytest.approx(1)
+    return float((got - TARGET[2][:, None] * TARGET).abs().sum() / 2)
+
+
+def steps(block, at):
+    """Two masks that know each other once one is filled; the second is the surer one, so by confidence it is filled first."""
+    a, b = block[1], block[2]
+    first = [0.5, 1.0, 0.0] if b < 0 else [2.5 * ((k + b) % 3 == 0) for k in range(V)]
+    second = [0.0, 2.0, 1.0] if a < 0 else [2.5 * ((k + a) % 3 == 1) for k in range(V)]
+    return [[0.0] * V, first, second]
+
+
+RIGHT = [{"steps": 1}, {"steps": 2}, {"steps": 2, "reveal": "left-to-right"}, {"steps": 2, "reveal": "left-to-right", "q": "reveal"}]
+
+
+@pytest.mark.parametrize("params", RIGHT)
+def test_specdiff_keeps_the_law(monkeypatch, params):
+    assert distance(monkeypatch, "specdiff", {"gamma": 2, **params}, steps) < 1e-6
+
+
+def test_the_refused_q_breaks_the_law(monkeypatch):
+    """Filling the surer second mask first and calling its first distribution q: what refuse() refuses, and why."""
+    assert METHODS["specdiff"].refuse("ratio", checked(METHODS["specdiff"].params, {"q": "reveal"}))
+    assert distance(monkeypatch, "specdiff", {"gamma": 2, "steps": 2, "q": "reveal"}, steps) > 0.01
+
+
+def test_serial_drafts_keep_the_law(monkeypatch):
+    assert distance(monkeypatch, "ar-draft", {"gamma": 2}, steps) < 1e-6
