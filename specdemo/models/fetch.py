@@ -211,12 +211,12 @@ def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
 def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     """De-quantise a GGUF to bf16 safetensors and tokenizer files in ``out``, the marker last."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
     with quiet():
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
     for config in (model.config, model.generation_config):
         if hasattr(config, "quantization_config"):
             del config.quantization_config  # the weights are plain now, and save_pretrained refuses a GGUF config
