@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
 from specdemo.training.data import Corpus, read_corpus, write_shard
 from specdemo.training.evaluate import Judge, Passages, Walk, walk
+from specdemo.training.passages import like_lengths
 from specdemo.training.start import copy_target_layers, fresh, spread, starting_drafter
 from specdemo.training.train import add_arguments, train_main
 from specdemo.training.trainer import Settings, Trainer
@@ -134,6 +137,15 @@ def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path):
     assert strip[0] == strip[1]
     for one, two in zip(again.net.parameters(), whole.net.parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+def test_a_polite_kill_finishes_the_step_and_saves(tiny_target, tmp_path):
+    trainer = trainer_for(tiny_target, tmp_path, steps=1000)
+    real = trainer.block_loss
+    trainer.block_loss = lambda step: (os.kill(os.getpid(), signal.SIGTERM) if step == 5 else None, real(step))[1]
+    before = signal.getsignal(signal.SIGTERM)
+    assert trainer.run(show=False)["stopped"] and checkpoint.read(tmp_path)[0]["step"] == 6
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
@@ -275,7 +287,14 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
     assert train_main(parsed(add_arguments, "--kind", "ar", *options[:4], "--steps", 2, "--layers", 1, "--quiet")) == 0
 
 
-def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path):
+def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_folder, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+    foreign = np.full((4, 16), 500, dtype=np.uint16)
+    (tmp_path / "c").mkdir()
+    write_shard(tmp_path / "c", "", foreign, foreign > 0)
+    (tmp_path / "c" / "corpus.json").write_text('{"row": 16}')
+    with pytest.raises(Refusal, match="another target"):
+        train_main(parsed(add_arguments, "--corpus", tmp_path / "c"))
     with pytest.raises(Refusal, match="needs text"):
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
@@ -301,3 +320,8 @@ def test_a_bundle_trains_every_kind_elsewhere(target_folder, tmp_path, monkeypat
     assert bundle.main([*words, "--kinds", "block"]) == 0
     monkeypatch.setattr(bundle, "LIMIT", 100)
     assert bundle.main(["pack", "--corpus", str(tmp_path / "corpus"), "--out", str(tmp_path / "c")]) == 2 and "--rows" in capsys.readouterr().err
+
+
+def test_prompts_written_together_are_of_like_length():
+    groups = like_lengths([10, 300, 12, 40, 310, 11, 500], most=3, spread=48)
+    assert groups == [[0, 5, 2], [3], [1, 4], [6]]

@@ -83,6 +83,8 @@ def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: 
         began = time.perf_counter()
         train_main(parser.parse_args(words + extra))
         print(f"{kind}: {time.perf_counter() - began:.0f} seconds in all", flush=True)
+        if not (mine / "drafter" / "training.json").exists():
+            return  # stopped on the way; the same command goes on
 
 
 def _start(bundle: Path, out: Path, kind: str, before: str) -> str:

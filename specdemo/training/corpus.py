@@ -20,7 +20,7 @@ from ..errors import Refusal
 from ..models.load import load_target
 from ..models.pairs import get_pair
 from .data import write_shard
-from .write import ANSWER, USER, Chat, Writer, chat_pieces
+from .write import ANSWER, USER, Chat, Writer, chat_options, chat_pieces
 
 TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 
@@ -88,7 +88,7 @@ def opening_rows(chat: Chat, prompts: list[list[int]], rows: int, length: int, r
 
 def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts: list[str], limit: float, seed: int, compile: bool = False) -> dict:
     """Write shards until ``rows`` rows were written in all; returns the counts that also stand in ``corpus.json``."""
-    chat = chat_pieces(loaded.tokenizer, loaded.eos_ids)
+    chat = chat_pieces(loaded.tokenizer, loaded.eos_ids, chat_options(loaded.pair))
     ids = [loaded.tokenizer(p, add_special_tokens=False).input_ids for p in prompts]
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"

@@ -55,9 +55,8 @@ def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: 
     return fixed + rows * row + 5 * 4 * settings.chunk * words
 
 
-def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int) -> str:
-    """One or two sentences for a person about to wait."""
-    speed = matrix_speed(loaded.device, loaded.dtype)
+def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int, speed: float) -> str:
+    """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`."""
     flops = step_flops(loaded.model, net, settings, words, length)
     need = memory_bytes(loaded.model, net, settings, words, length) / 2**30
     budget = f"{settings.steps} steps" if settings.steps else f"{settings.minutes:g} minutes"

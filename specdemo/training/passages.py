@@ -15,9 +15,9 @@ from ..errors import Refusal
 from .corpus import uniqueness
 from .data import Corpus
 from .evaluate import Passages
-from .write import ANSWER, Chat, Writer
+from .write import ANSWER, Chat, Writer, chat_options
 
-NEW_TOKENS, AT_ONCE, LONGEST = 96, 18, 1536
+NEW_TOKENS, AT_ONCE, LONGEST = 96, 24, 1536
 
 
 def corpus_passages(held_out: Corpus, rows: int = 24, tokens: int = 128) -> dict[str, Passages]:
@@ -32,17 +32,22 @@ def written_passages(loaded: Any, prompts: list[dict], out: Path, seed: int, new
     They are kept in ``out/passages-*.json`` and read back on resume, so that one run is always judged on the same text.
     """
     name = hashlib.blake2b(json.dumps([prompts, seed, new_tokens, loaded.pair.id]).encode(), digest_size=6).hexdigest()
-    file = out / f"passages-{name}.json"
-    if not file.exists():
-        asked = [_prompt_ids(loaded.tokenizer, p["turns"][0]) for p in prompts]
-        fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
-        if not fit:
-            raise Refusal("All prompts of the evaluation file are too long; use shorter ones.")
-        data = {how: _write(loaded, [asked[i] for i in fit], [prompts[i]["category"] for i in fit], heat, seed, new_tokens, how)
-                for how, heat in (("greedy", 0.0), ("sampled", 1.0))}
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(data))
-    return {how: Passages(*_padded(d["rows"]), d["category"]) for how, d in json.loads(file.read_text()).items()}
+    asked = [_prompt_ids(loaded, p["turns"][0]) for p in prompts]
+    fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
+    if not fit:
+        raise Refusal("All prompts of the evaluation file are too long; use shorter ones.")
+    found = {}
+    for how, heat in (("greedy", 0.0), ("sampled", 1.0)):
+        file = out / f"passages-{name}-{how}.json"
+        if not file.exists():
+            data = _write(loaded, [asked[i] for i in fit], [prompts[i]["category"] for i in fit], heat, seed, new_tokens, how)
+            out.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(data))
+            part.replace(file)
+        data = json.loads(file.read_text())
+        found[how] = Passages(*_padded(data["rows"]), data["category"])
+    return found
 
 
 def loops(passages: Passages, limit: float = 0.35) -> float:
@@ -50,24 +55,35 @@ def loops(passages: Passages, limit: float = 0.35) -> float:
     return float(np.mean([uniqueness(t[a]) < limit for t, a in zip(passages.tokens, passages.answer, strict=True)]))
 
 
-def _prompt_ids(tokenizer: Any, text: str) -> list[int]:
+def _prompt_ids(loaded: Any, text: str) -> list[int]:
+    tokenizer = loaded.tokenizer
     if getattr(tokenizer, "chat_template", None):
-        text = tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True,
+                                             **chat_options(loaded.pair))
         return tokenizer(text, add_special_tokens=False).input_ids
     return tokenizer(text).input_ids
 
 
+def like_lengths(lengths: list[int], most: int, spread: int = 48) -> list[list[int]]:
+    """Indices in groups of at most ``most`` whose lengths differ by at most ``spread``: a short row is fed token by token while a long one reads."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if groups and len(groups[-1]) < most and lengths[i] - lengths[groups[-1][0]] <= spread:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
 def _write(loaded: Any, asked: list[list[int]], category: list[str], heat: float, seed: int, new_tokens: int, how: str) -> dict[str, Any]:
     """Prompts of like length are written together; each row comes back as [tokens, first answer token]."""
-    order, rows = sorted(range(len(asked)), key=lambda i: len(asked[i])), {}
-    chat = Chat([], [-2], [-2], loaded.eos_ids)
-    for at in tqdm(range(0, len(order), AT_ONCE), desc=f"held-out answers, {how}", leave=False):
-        some = order[at : at + AT_ONCE]
+    chat, rows = Chat([], [-2], [-2], loaded.eos_ids), {}
+    for number, some in enumerate(tqdm(like_lengths([len(ids) for ids in asked], AT_ONCE), desc=f"held-out answers, {how}", leave=False)):
         length = max(len(asked[i]) for i in some) + new_tokens
         forced = torch.full((len(some), length), -1)
         for row, i in zip(forced, some, strict=True):
             row[: len(asked[i])] = torch.tensor(asked[i])
-        noise = torch.Generator(loaded.model.device).manual_seed(seed * 1_000_003 + at)
+        noise = torch.Generator(loaded.model.device).manual_seed(seed * 1_000_003 + number)
         writer = Writer(loaded.model, len(some), length)
         tokens, answer = writer.write(forced, torch.full((len(some),), heat), noise, chat, torch.full((len(some),), ANSWER), turns=False)
         for i, t, a in zip(some, tokens, answer, strict=True):

@@ -21,7 +21,7 @@ from .card import write_card
 from .corpus import read_prompts
 from .curve import draw
 from .data import Corpus, draft_vocabulary, read_corpus, split
-from .estimate import estimate
+from .estimate import estimate, matrix_speed, step_flops
 from .evaluate import Judge
 from .passages import corpus_passages, written_passages
 from .start import BLOCK, starting_drafter
@@ -76,6 +76,9 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
 
 def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, prompts: list[dict] | None) -> dict[str, Any]:
     """Train, evaluate on held-out text and write ``out/drafter``; returns the summary that also stands in its card."""
+    writer = corpus.about.get("target", loaded.pair.title)
+    if writer != loaded.pair.title or int(corpus.tokens.max()) >= loaded.model.get_input_embeddings().weight.shape[0]:
+        raise Refusal(f"This corpus was written by another target ({writer}); write one with `python -m specdemo corpus --pair {loaded.pair.id}`.")
     rows, held_out = split(corpus)
     if len(rows) == 0:
         raise Refusal("The corpus has too few rows to train on; write more with `python -m specdemo corpus --rows N`.")
@@ -93,11 +96,15 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict()})
     judge = Judge(loaded.model, net, trainer.head, vocab, depth, trainer.precision)
     passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]))
-    print(estimate(loaded, net, settings, len(trainer.head), rows.tokens.shape[1]))
+    speed, size = matrix_speed(loaded.device, loaded.dtype), (len(trainer.head), rows.tokens.shape[1])
+    print(estimate(loaded, net, settings, *size, speed))
     trainer.evaluate = lambda: {"tokens_per_round": judge.judge(next(iter(passages.values())).some(24), settings.kind)["all"]["tokens_per_round"]}
     if args.resume:
         trainer.resume(Path(args.resume))
     summary = trainer.run(show=not args.quiet)
+    if summary["stopped"]:
+        return summary
+    summary["share_of_matrix_speed"] = round(summary.pop("steps_per_second") * step_flops(loaded.model, net, settings, *size) / speed, 3)
     scores = {name: judge.judge(p, settings.kind, () if settings.kind == "ar" else REVEALED) for name, p in passages.items()}
     facts = {**about, **summary, "scores": scores, "target": loaded.pair.title, "rows": len(rows), "settings": asdict(settings),
              "evaluated_on": "held-out prompts" if prompts else "held-out rows of the corpus", "device": str(loaded.device)}
@@ -133,7 +140,11 @@ def train_main(args: argparse.Namespace) -> int:
     loaded = load_target(get_pair(args.pair), device=args.device)
     out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind}")
     facts = train(loaded, corpus, args, out, prompts)
+    if facts["stopped"]:
+        print(f"Stopped after {facts['steps']} steps; the checkpoint is written, go on with --resume {out}")
+        return 0
     first = next(iter(facts["scores"].values()))["all"]
-    print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second; {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")
+    print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second "
+          f"({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")
     print(f"The drafter is in {out / 'drafter'}; name that folder in models.yaml under drafters: {facts['settings']['kind']}, or pass it to --start.")
     return 0

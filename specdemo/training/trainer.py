@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -178,15 +180,18 @@ class Trainer:
         self.pending = [tuple(torch.tensor(v, device=self.device) for v in pair) for pair in state["pending"]]
 
     def run(self, log_every: int = 20, show: bool = True) -> dict[str, Any]:
-        """Train until the budget is used (or Ctrl-C, which saves first); returns a summary."""
+        """Train until the budget is used, or until Ctrl-C or SIGTERM, which let the step finish and save; returns a summary."""
         s = self.settings
         loss_of = self.ar_loss if s.kind == "ar" else self.block_loss
         saved = evaluated = self.seconds
-        began, begun_at, anchors_before = time.perf_counter(), self.seconds, self.anchors_seen
+        began, begun_at, anchors_before, steps_before = time.perf_counter(), self.seconds, self.anchors_seen, self.step
         spent = 0.0  # seconds inside evaluations, which the rate leaves out
+        stop: list[int] = []
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        handlers = {number: signal.signal(number, lambda got, _: stop.append(got)) for number in numbers}
         bar = tqdm(total=100, unit="%", desc=f"train {s.kind}", disable=not show, bar_format="{l_bar}{bar}| {elapsed} {postfix}")
         try:
-            while self.progress() < 1:
+            while self.progress() < 1 and not stop:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.rate()
                 loss, hit = loss_of(self.step)
@@ -198,27 +203,33 @@ class Trainer:
                 self.seconds = begun_at + time.perf_counter() - began
                 self.pending.append((loss.detach(), hit))
                 if self.step % log_every == 0:
-                    means = [float(torch.stack(x).nanmean()) for x in zip(*self.pending, strict=True)]
-                    self.pending.clear()
-                    if not math.isfinite(means[0]):
-                        raise Refusal("The loss is no longer a number; resume from the last checkpoint with a lower --lr.")
-                    self.curve.append({"step": self.step, "seconds": round(self.seconds, 1), "loss": round(means[0], 5), "first": round(means[1], 4)})
-                    bar.n = round(100 * self.progress(), 1)
-                    pace = (self.anchors_seen - anchors_before) / max(self.seconds - begun_at - spent, 1e-9)
-                    bar.set_postfix(step=self.step, loss=round(means[0], 3), anchors_per_s=round(pace, 1))
+                    self._log(bar, (self.anchors_seen - anchors_before) / max(self.seconds - begun_at - spent, 1e-9))
                 if self.evaluate and self.seconds - evaluated > 60 * s.eval_minutes:
                     spent += self._look()
                     evaluated = self.seconds = begun_at + time.perf_counter() - began
                 if self.seconds - saved > 60 * s.save_minutes:
                     self.save()
                     saved = self.seconds
-        except KeyboardInterrupt:
-            print("\nstopped; the checkpoint is written, go on with --resume")
         finally:
             bar.close()
-        pace = (self.anchors_seen - anchors_before) / max(self.seconds - begun_at - spent, 1e-9)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        worked = max(self.seconds - begun_at - spent, 1e-9)
+        pace, steps = (self.anchors_seen - anchors_before) / worked, (self.step - steps_before) / worked
         self.save()
-        return {"steps": self.step, "seconds": round(self.seconds, 1), "anchors": self.anchors_seen, "anchors_per_second": round(pace, 1)}
+        return {"stopped": bool(stop), "steps": self.step, "seconds": round(self.seconds, 1), "anchors": self.anchors_seen,
+                "anchors_per_second": round(pace, 1), "steps_per_second": steps}
+
+    def _log(self, bar: tqdm, pace: float) -> None:
+        """One point of the curve from the steps since the last; the only place where the host waits for the device."""
+        losses, hits = zip(*self.pending, strict=True)
+        loss, first = float(torch.stack(losses).mean()), float(torch.stack(hits).nanmean())
+        self.pending.clear()
+        if not math.isfinite(loss):
+            raise Refusal("The loss is no longer a number; resume from the last checkpoint with a lower --lr.")
+        self.curve.append({"step": self.step, "seconds": round(self.seconds, 1), "loss": round(loss, 5), "first": round(first, 4)})
+        bar.n = round(100 * self.progress(), 1)
+        bar.set_postfix(step=self.step, loss=round(loss, 3), anchors_per_s=round(pace, 1))
 
     def _look(self) -> float:
         began = time.perf_counter()

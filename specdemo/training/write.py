@@ -29,14 +29,19 @@ class Chat:
     eos_ids: tuple[int, ...]
 
 
-def chat_pieces(tokenizer: Any, eos_ids: tuple[int, ...]) -> Chat:
+def chat_options(pair: Any) -> dict[str, bool]:
+    """What the pair's chat template must be told: a drafter belongs to one thinking mode."""
+    return {} if pair.thinking is None else {"enable_thinking": pair.thinking}
+
+
+def chat_pieces(tokenizer: Any, eos_ids: tuple[int, ...], options: dict[str, bool] | None = None) -> Chat:
     """Cut the tokenizer's own chat template around sentinels; refuses templates whose turns do not end in a token of their own."""
     if not getattr(tokenizer, "chat_template", None):
         raise Refusal("This target's tokenizer has no chat template, so it cannot invent prompts; choose an instruction-tuned target.")
     one, two, three = "QXQX", "ZWZW", "VKVK"
 
     def render(turns: list[tuple[str, str]], ask: bool) -> str:
-        return tokenizer.apply_chat_template([{"role": r, "content": c} for r, c in turns], tokenize=False, add_generation_prompt=ask)
+        return tokenizer.apply_chat_template([{"role": r, "content": c} for r, c in turns], tokenize=False, add_generation_prompt=ask, **(options or {}))
 
     first = render([("user", one)], True)
     both = render([("user", one), ("assistant", two), ("user", three)], False)
