@@ -9,7 +9,7 @@ from test_drafters import FakeNet, context, loaded, logs
 from specdemo.drafters import METHODS, best
 from specdemo.drafters.base import Verdict, checked
 from specdemo.drafters.best import COPIED, SECOND, Plan
-from specdemo.drafters.learned import Calibration, Guess, Pace, Smooth
+from specdemo.drafters.learned import Calibration, Pace, Smooth
 from specdemo.drafters.ngram import Followers
 from specdemo.drafters.trie import best_first
 
@@ -27,24 +27,25 @@ def test_followers_of_the_longest_known_end_last_seen_first():
 
 
 def test_calibration_starts_with_what_it_is_told_and_learns_per_cell():
-    known, guess = Calibration(weight=4), Guess("block", 1, 0.8)
-    assert known.probability(guess) == pytest.approx(0.8)
+    known = Calibration(weight=4)
+    p, cell = known.judge("block", 1, 0.8)
+    assert p == pytest.approx(0.8)
     for came_true in (True, False, False, False):
-        known.learn(guess, came_true)
-    assert known.probability(guess) == pytest.approx((1 + 4 * 0.8) / 8)
-    assert known.probability(guess._replace(stated=0.81)) == pytest.approx((1 + 4 * 0.81) / 8)  # same band
-    for other in (guess._replace(kind="copy"), guess._replace(depth=2), guess._replace(stated=0.5)):
-        assert known.probability(other) == other.stated
-    known.learn(Guess("block", 3, 0.8), False)
-    assert known.probability(Guess("block", 4, 0.8)) == pytest.approx(3.2 / 5) and known.probability(Guess("block", 5, 0.8)) == 0.8
+        known.learn(cell, came_true)
+    assert known.judge("block", 1, 0.8)[0] == pytest.approx((1 + 4 * 0.8) / 8)
+    assert known.judge("block", 1, 0.81)[0] == pytest.approx((1 + 4 * 0.81) / 8)  # same band
+    for other in (("copy", 1, 0.8), ("block", 2, 0.8), ("block", 1, 0.5)):
+        assert known.judge(*other)[0] == other[2]
+    known.learn(known.judge("block", 3, 0.8)[1], False)
+    assert known.judge("block", 4, 0.8)[0] == pytest.approx(3.2 / 5) and known.judge("block", 5, 0.8)[0] == 0.8
 
 
 def test_calibration_finds_the_truth():
     rng, known = random.Random(0), Calibration()
     for _ in range(3000):
-        known.learn(Guess("block", 1, 0.9), rng.random() < 0.6)
-    assert known.probability(Guess("block", 1, 0.9)) == pytest.approx(0.6, abs=0.03)
-    assert known.probability(Guess("block", 1, 0.0)) == 0.0 and 0 < known.probability(Guess("block", 1, 1.0)) <= 1
+        known.learn(known.judge("block", 1, 0.9)[1], rng.random() < 0.6)
+    assert known.judge("block", 1, 0.9)[0] == pytest.approx(0.6, abs=0.03)
+    assert known.judge("block", 1, 0.0)[0] == 0.0 and 0 < known.judge("block", 1, 1.0)[0] <= 1
 
 
 def test_a_copy_and_the_network_share_one_row():
@@ -53,8 +54,8 @@ def test_a_copy_and_the_network_share_one_row():
     plan = Plan([[(1, 0.6), (2, 0.3)]], text, Calibration())
     (first, p1, _, tag1), (second, p2, state, tag2) = plan.expand((0, (0, 2, 5, 6)))
     both = 1 - 0.7 * (1 - COPIED[1])
-    assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1 == Guess("both", 1, pytest.approx(both))
-    assert p2 == pytest.approx(0.6 * (1 - both) / 0.7) and tag2 == Guess("beside", 1, 0.6) and state == (1, (2, 5, 6, 1))
+    assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1[:2] == ("both", 1)
+    assert p2 == pytest.approx(0.6 * (1 - both) / 0.7) and tag2[:2] == ("beside", 1) and state == (1, (2, 5, 6, 1))
     alone = Plan([[(1, 0.6), (3, 0.3)]], text, Calibration()).expand((0, (0, 2, 5, 6)))
     assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [(1, 0.6 * (1 - COPIED[1])), (2, COPIED[1]), (3, 0.3 * (1 - COPIED[1]))]
     assert sum(p for _, p, *_ in alone) <= 1 and Plan([], None, Calibration()).expand((0, (5, 6))) == []

@@ -29,7 +29,7 @@ def engine():
     return engine
 
 
-def write(engine, method, sampling, record=False, rule="match", new=40):
+def write(engine, method, sampling, record=False, rule="match", new=20):
     params = checked(METHODS[method].params, {})
     drafter = None if method == "plain" else METHODS[method].make(engine.loaded, params)
     lane = Lane(engine, Request("x", method, params, sampling=sampling, record=record, rule=rule), PROMPT, new, drafter)
@@ -46,7 +46,7 @@ def test_every_method_writes_the_plain_text(engine, method, sampling):
     plain = write(engine, "ar", sampling)
     assert write(engine, method, sampling) == plain
     assert write(engine, method, sampling, record=True) == plain
-    assert len(set(plain)) > 8  # a text that means something
+    assert len(set(plain)) > 5  # a text that means something
 
 
 @pytest.mark.parametrize(("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"])

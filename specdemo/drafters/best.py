@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Context, Draft, Verdict, choice, number
-from .learned import Calibration, Guess, Pace, Smooth
+from .learned import Calibration, Cell, Pace, Smooth
 from .ngram import Followers
 from .trie import Choice, Node, best_first, boundary_scores, nodes_that_pay
 
@@ -24,6 +24,7 @@ FLOOR = 0.004  # paths less likely than this are not worth looking at
 DEEPEST = 24  # longest path, which only a copy reaches
 
 Row = Sequence[tuple[int, float]]
+Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn about it
 
 
 @dataclass(frozen=True)
@@ -44,43 +45,48 @@ class Plan:
             known: what this run has taught about such statements.
         """
         self.rows, self.text, self.known = rows, text, known
-        self._alone = [self._judged("block", d, row) for d, row in enumerate(rows)]
-        self._beside = [self._judged("beside", d, row) for d, row in enumerate(rows)]
-
-    def _judged(self, kind: str, d: int, row: Row) -> list[tuple[int, float, Guess]]:
-        guesses = [(token, Guess(kind, d + 1, p)) for token, p in row]
-        return [(token, self.known.probability(guess), guess) for token, guess in guesses]
+        self._judged: dict[tuple[str, int], list[Judged]] = {}
 
     def expand(self, state: tuple[int, tuple[int, ...]]) -> list[Choice]:
         d, tail = state
         followers, length = self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
-        if followers:
-            found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1])
-        else:
-            found = self._alone[d] if d < len(self._alone) else []
-        choices = [(token, p, (d + 1, (*tail[1:], token)), guess) for token, p, guess in found]
-        choices.sort(key=lambda c: -c[1])
-        return choices
+        found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1]) if followers else self._network("block", d)
+        rest = tail[1:]
+        return [(token, p, (d + 1, (*rest, token)), cell) for token, p, cell in found]
 
-    def _with_copies(self, d: int, followers: Sequence[int], sure: float) -> list[tuple[int, float, Guess]]:
+    def _network(self, kind: str, d: int) -> list[Judged]:
+        """The network's candidates at one depth, likeliest first; "beside" a copy they are judged apart."""
+        if d >= len(self.rows):
+            return []
+        found = self._judged.get((kind, d))
+        if found is None:
+            judge = self.known.judge
+            found = self._judged[kind, d] = sorted(((token, *judge(kind, d + 1, p)) for token, p in self.rows[d]), key=_likeliest)
+        return found
+
+    def _with_copies(self, d: int, followers: Sequence[int], sure: float) -> list[Judged]:
         """The network's candidates beside copied ones: a token both name takes the odds of either being right, the others share what is left."""
         stated = {token: sure * SECOND**rank for rank, token in enumerate(followers)}
         left, named, others = 1.0, [], []
-        for token, p, guess in self._beside[d] if d < len(self._beside) else ():
+        for token, p, cell in self._network("beside", d):
             if token not in stated:
-                others.append((token, p, guess))
+                others.append((token, p, cell))
                 continue
-            both = Guess("both", d + 1, 1 - (1 - p) * (1 - stated.pop(token)))
-            judged = self.known.probability(both)
-            left *= (1 - judged) / max(1 - p, 1e-3)
-            named.append((token, judged, both))
+            both, shared = self.known.judge("both", d + 1, 1 - (1 - p) * (1 - stated.pop(token)))
+            left *= (1 - both) / max(1 - p, 1e-3)
+            named.append((token, both, shared))
         for token, p in stated.items():
-            copy = Guess("copy", d + 1, p)
-            judged = self.known.probability(copy)
-            left *= 1 - judged
-            named.append((token, judged, copy))
+            copied, cell = self.known.judge("copy", d + 1, p)
+            left *= 1 - copied
+            named.append((token, copied, cell))
         left = min(left, 1.0)
-        return named + [(token, left * p, guess) for token, p, guess in others]
+        named += [(token, left * p, cell) for token, p, cell in others]
+        named.sort(key=_likeliest)
+        return named
+
+
+def _likeliest(judged: Judged) -> float:
+    return -judged[1]
 
 
 class Best:

@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from typing import NamedTuple
 
+BANDS = [1 / (1 + math.exp(-x)) for x in (-4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5)]  # borders between bands of stated log-odds
 
-class Guess(NamedTuple):
-    """One candidate as it was stated: where it comes from, its depth (1 = after the anchor), how sure its source was."""
+
+class Cell(NamedTuple):
+    """Statements that are judged together: same source, same depth (1, 2, 3 to 4, deeper: 5), same band of stated log-odds."""
 
     kind: str
     depth: int
-    stated: float
+    band: int
 
 
 class Calibration:
     """Turns a stated probability into how often such a statement came true in this run.
 
-    Counts are kept per kind of guess, depth (1, 2, 3 to 4, deeper) and band of stated log-odds. The statement itself is the prior, worth
-    ``weight`` observations, so a fresh calibration repeats what it is told.
+    The statement itself is the prior, worth ``weight`` observations, so a fresh calibration repeats what it is told.
     """
 
     def __init__(self, weight: float = 16.0) -> None:
         self.weight = weight
-        self._seen: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._seen: dict[Cell, list[int]] = {}
 
-    def probability(self, guess: Guess) -> float:
-        """Given that everything above it was right."""
-        tried, true = self._seen.get(_cell(guess), (0, 0))
-        return (true + self.weight * guess.stated) / (tried + self.weight)
+    def judge(self, kind: str, depth: int, stated: float) -> tuple[float, Cell]:
+        """How likely the statement is, given that everything above it was right, and the cell to learn in."""
+        cell = Cell(kind, depth if depth < 3 else 3 if depth < 5 else 5, bisect(BANDS, stated))
+        seen = self._seen.get(cell)
+        return (stated if seen is None else (seen[1] + self.weight * stated) / (seen[0] + self.weight)), cell
 
-    def learn(self, guess: Guess, came_true: bool) -> None:
-        """The target looked at this guess: everything above it was right."""
-        cell = _cell(guess)
-        tried, true = self._seen.get(cell, (0, 0))
-        self._seen[cell] = (tried + 1, true + came_true)
-
-
-def _cell(guess: Guess) -> tuple[str, int, int]:
-    p = min(max(guess.stated, 1e-4), 1 - 1e-4)
-    return guess.kind, guess.depth if guess.depth < 3 else 3 if guess.depth < 5 else 5, max(-5, min(4, round(math.log(p / (1 - p)))))
+    def learn(self, cell: Cell, came_true: bool) -> None:
+        """The target looked at such a statement: everything above it was right."""
+        seen = self._seen.setdefault(cell, [0, 0])
+        seen[0] += 1
+        seen[1] += came_true
 
 
 class Pace:
