@@ -13,7 +13,7 @@ import torch
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import Context, checked
 from specdemo.drafters.ngram import NgramModel, SuffixIndex
-from specdemo.drafters.trie import Trie, best_first, boundary_scores, expected_streak, marginals, nodes_that_pay
+from specdemo.drafters.trie import Trie, best_first, boundary_scores, branching, expected_streak, marginals, nodes_that_pay
 from specdemo.errors import Refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -164,6 +164,10 @@ def test_best_first_follows_choices_that_depend_on_the_path():
     choices = {"start": [(5, 0.5, "after 5", "a"), (6, 0.4, "open", "b")], "after 5": [(7, 1.0, None, "c")], "open": [(8, 0.6, None, "d"), (9, 0.4, None, "d")]}
     nodes = best_first(choices.__getitem__, "start", 4)
     assert [(n.parent, n.token, n.tag) for n in nodes] == [(-1, 5, "a"), (0, 7, "c"), (-1, 6, "b"), (2, 8, "d")]
+
+
+def test_where_a_tree_branches_along_its_first_path():
+    assert branching([-1, 0, 1, 0, -1, 3, 2]) == [0, 1] and branching([-1, 0, 1, 2, 2]) == [3] and branching([]) == [] and branching([-1, 0]) == []
 
 
 def test_best_first_is_the_best_tree_of_every_size():

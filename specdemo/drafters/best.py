@@ -16,7 +16,7 @@ from typing import Any
 from .base import Context, Draft, Verdict, choice, number
 from .learned import Calibration, Cell, Pace, Smooth
 from .ngram import Followers
-from .trie import Choice, Node, best_first, boundary_scores, nodes_that_pay
+from .trie import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
 COPIED = (0.15, 0.35, 0.5, 0.6, 0.75)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
 SECOND = 0.35  # the same for the next follower, relative to the one before it
@@ -170,7 +170,7 @@ class Best:
         draft.notes = {"expected": expected}
         if table:
             draft.frames = [frame(table, label="block")]
-            draft.notes["boundaries"] = boundary_scores([row[0][1] for row in table])
+            draft.notes |= {"boundaries": boundary_scores([row[0][1] for row in table]), "branches": branching(draft.parent)}
             return
         slow = f"rounds with the network have lately written {self.pace.expected:.2f} tokens"
         if draft.tokens:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Context, Draft, Verdict, number
-from .trie import best_first, marginals, nodes_that_pay
+from .trie import best_first, boundary_scores, branching, marginals, nodes_that_pay
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TreeDrafter:
         draft = Draft([n.token for n in nodes], [n.parent for n in nodes], [n.prob for n in nodes], origin=["block"] * len(nodes))
         if context.record:
             draft.frames = [frame(rows, label="block")]
-            draft.notes = {"expected": 1 + sum(n.weight for n in nodes)}
+            draft.notes = {"expected": 1 + sum(n.weight for n in nodes), "boundaries": boundary_scores([row[0][1] for row in rows]), "branches": branching(draft.parent)}
         return draft
 
     def observe(self, verdict: Verdict) -> None:

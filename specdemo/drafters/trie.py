@@ -139,3 +139,16 @@ def boundary_scores(conf: Sequence[float]) -> list[float]:
         scores.append(product * (1.0 - c))
         product *= c
     return scores
+
+
+def branching(parent: Sequence[int]) -> list[int]:
+    """Depths i along the tree's first path after which it branches: where the tree itself expects a boundary."""
+    children: dict[int, list[int]] = {}
+    for node, above in enumerate(parent):
+        children.setdefault(above, []).append(node)
+    out, at, depth = [], -1, 0
+    while at in children:
+        if len(children[at]) > 1:
+            out.append(depth)
+        at, depth = children[at][0], depth + 1
+    return out
