@@ -45,7 +45,7 @@ def test_a_limit_takes_the_categories_in_turn(tmp_path):
     rows = [{"id": f"{c}{i}", "category": c, "turns": ["p"]} for c, n in (("a", 3), ("b", 1), ("c", 2)) for i in range(n)]
     suite = load_suite(write(tmp_path / "s.jsonl", *rows))
     assert [i.id for i in suite.first(5)] == ["a0", "b0", "c0", "a1", "c1"]
-    assert len(suite.first(None)) == len(suite.first(99)) == 6
+    assert suite.first(None) == suite.first(99) and len(suite.first(99)) == 6
     with pytest.raises(Refusal, match="at least 1"):
         suite.first(0)
 
@@ -465,6 +465,21 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000  # plotly.js is inside
     runs = len(log)
     assert cli.bench_main(arguments(*words)) == 0 and len(log) == runs
+
+    race, words[-1] = specdemo.engine.race, str(tmp_path / "interrupted")
+
+    def interrupted(engine, request, cancel=None):
+        if len(log) >= runs + 3 + 4 + 2:  # warm-up, one heat, two lanes of the next
+            raise KeyboardInterrupt
+        return race(engine, request, cancel)
+
+    monkeypatch.setattr(specdemo.engine, "race", interrupted)
+    assert cli.bench_main(arguments(*words)) == 130
+    partial = load_report(tmp_path / "interrupted" / "report.json")
+    assert not partial["complete"] and partial["table"]["block"]["all"]["runs"] == 1
+    monkeypatch.setattr(specdemo.engine, "race", race)
+    assert cli.bench_main(arguments(*words)) == 0
+    assert load_report(tmp_path / "interrupted" / "report.json")["complete"]
     for change in (["--repeats", "0"], ["--limit", "0"], ["--methods", "none"], ["--temperature", "nan"], ["--pair", "no such pair"], ["--max-new-tokens", "0"]):
         with pytest.raises(Refusal):
             cli.bench_main(arguments(*words, *change))

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import Refusal
 from .lanes import Stopped, parse_methods, race_lanes
 from .report import ALL, make_report, save_report
-from .run import FORMAT, VERSION, WARM_UP, Plan, begin, heat, measure
+from .run import FORMAT, RUNS, VERSION, WARM_UP, Plan, begin, heat, measure, resume
 from .suite import Item, from_prompts, load_suite
 
 
@@ -53,16 +53,18 @@ def bench_main(args: argparse.Namespace) -> int:
     print(file=sys.stderr)
     try:
         with _Bar() as tell:
-            lines = measure(race_lanes(engine, specs, sampling, args.max_new_tokens), items, plan, out, tell)
+            lines, code = measure(race_lanes(engine, specs, sampling, args.max_new_tokens), items, plan, out, tell), 0
     except KeyboardInterrupt:
+        lines, code = resume(out / RUNS, plan), 130
         print(f"Stopped. The same command goes on after the last complete prompt in {out}.", file=sys.stderr)
-        return 130
+        if not any("runs" in line for line in lines):
+            return code
     report = make_report(lines)
     save_report(report, out / "report.json")
     save_html(report, out / "report.html")
     print(text_table(report))
     print(f"\n{out / 'report.html'}\n{out / 'report.json'} (copy it to assets/bench to show it on the page)")
-    return 0
+    return code
 
 
 class _Bar:

@@ -33,10 +33,8 @@ class Suite:
     items: tuple[Item, ...]
 
     def first(self, limit: int | None) -> tuple[Item, ...]:
-        """At most ``limit`` items, taken from the categories in turn so that few prompts still cover all of them."""
-        if limit is None:
-            return self.items
-        if limit < 1:
+        """At most ``limit`` items (None = all), from the categories in turn: few prompts, or a run cut short, still cover all of them."""
+        if limit is not None and limit < 1:
             raise Refusal(f"--limit must be at least 1, not {limit}.")
         by_category: dict[str, list[Item]] = {}
         for item in self.items:
