@@ -54,3 +54,7 @@ class Linear:
         if self.packed is None or (self.weight is not None and x.numel() == self.in_features):
             return F.linear(x, self.weight)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+
+    def __deepcopy__(self, memo: dict) -> Linear:
+        """Itself: nothing in it ever changes, and a packed weight has no copy of its own."""
+        return self
