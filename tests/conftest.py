@@ -103,3 +103,18 @@ def loaded_bf16():
 def loaded_fp32():
     """The embedded pair's target in fp32."""
     return _real("fp32")
+
+
+@pytest.fixture(scope="session")
+def engine_bf16(loaded_bf16):
+    """The embedded pair, measured and ready to race."""
+    from specdemo.engine.load import make_engine
+
+    return make_engine(loaded_bf16)
+
+
+@pytest.fixture(scope="session")
+def engine_fp32(loaded_fp32):
+    from specdemo.engine.load import make_engine
+
+    return make_engine(loaded_fp32)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specdemo.drafters import METHODS
-from specdemo.engine import Request, Sampling, load_engine, race
+from specdemo.engine import Request, Sampling, race
 from specdemo.events import Done, DraftMade, Verify, load_trace
 from specdemo.models.load import load_drafter
 
@@ -21,15 +21,9 @@ PROMPTS = [MATHS, "Write a Python function that returns the largest of three num
 COPY = "Repeat exactly, three times: The green parrot on the old pirate ship sings a song about golden coins every single morning."
 
 
-@pytest.fixture(scope="module", params=["bfloat16", "float32"])
+@pytest.fixture(params=["engine_bf16", "engine_fp32"])
 def engine(request):
-    return load_engine(dtype=request.param)
-
-
-@pytest.fixture(scope="module")
-def fast():
-    """The pair in its default dtype."""
-    return load_engine()
+    return request.getfixturevalue(request.param)
 
 
 def done(engine, prompt, **more) -> Done:
@@ -53,10 +47,10 @@ def test_sampled_lanes_are_identical(engine):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_writes_the_plain_text(fast, method):
+def test_every_method_writes_the_plain_text(engine_bf16, method):
     """Greedy and sampled, with everything recorded; the trace survives a round trip."""
     for sampling in (Sampling(), Sampling(0.8, top_p=0.95, seed=5)):
-        events = list(race(fast, Request(MATHS, method, sampling=sampling, max_new_tokens=28)))
+        events = list(race(engine_bf16, Request(MATHS, method, sampling=sampling, max_new_tokens=28)))
         result = events[-1].result
         assert result["identical"] and result["method"] == method
         for draft, verdict in zip([e for e in events if isinstance(e, DraftMade)], [e for e in events if isinstance(e, Verify)], strict=True):
@@ -65,20 +59,20 @@ def test_every_method_writes_the_plain_text(fast, method):
             assert draft.seconds >= 0 and verdict.rows >= len(draft.tokens) + 1
 
 
-def test_the_drafter_is_worth_having(fast):
+def test_the_drafter_is_worth_having(engine_bf16):
     """Far more than one token a pass on arithmetic prose; a drafter wired wrongly falls to 1.0 (C29, C45, C46, C57)."""
-    assert done(fast, MATHS, max_new_tokens=48).result["spec"]["tokens_per_round"] > 1.8
+    assert done(engine_bf16, MATHS, max_new_tokens=48).result["spec"]["tokens_per_round"] > 1.8
 
 
-def test_lookup_pays_on_copying(fast):
-    assert done(fast, COPY, method="lookup", max_new_tokens=64).result["spec"]["tokens_per_round"] > 1.3
+def test_lookup_pays_on_copying(engine_bf16):
+    assert done(engine_bf16, COPY, method="lookup", max_new_tokens=64).result["spec"]["tokens_per_round"] > 1.3
 
 
-def test_the_librarys_own_loop_agrees():
+def test_the_librarys_own_loop_agrees(engine_fp32):
     """Outside witness: the same drafter under ``generate(speculation_type="dflash")`` writes the same greedy text."""
-    engine = load_engine(dtype="float32")
+    engine = engine_fp32
     model, drafter = engine.loaded.model, load_drafter(engine.loaded.pair, "block", engine.loaded)
-    for prompt in PROMPTS[:2]:
+    for prompt in PROMPTS[1:2]:
         ids = engine.encode(prompt)
         out = model.generate(
             torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), assistant_model=drafter, speculation_type="dflash", do_sample=False, max_new_tokens=24

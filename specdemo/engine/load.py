@@ -92,7 +92,11 @@ def load_engine(pair_id: str = "smollm2-135m", dtype: str | None = None, device:
     from ..models.load import load_target
     from ..models.pairs import get_pair
 
-    loaded = load_target(get_pair(pair_id), dtype, device, progress)
+    return make_engine(load_target(get_pair(pair_id), dtype, device, progress), progress)
+
+
+def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
+    """An engine on a target that is already in memory: checked against the library's own forward pass, then measured."""
     if loaded.quantized:
         raise Refusal(f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16.")
     say = progress or (lambda message, fraction: None)
