@@ -19,6 +19,8 @@ def make_request(ask: dict[str, Any]) -> Any:
 class Backend:
     """Loads and runs in this process. torch is imported with the first load, behind the page."""
 
+    can_bench = True
+
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
         from ..engine import load_engine
 
@@ -33,6 +35,11 @@ class Backend:
 
         return race(engine, make_request(ask), cancel)
 
+    def bench(self, engine: Any, methods: list[str], prompts: list[str], new_tokens: int, cancel: threading.Event) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
+        from ..bench import short_run
+
+        return short_run(engine, methods, prompts, new_tokens, cancel=cancel)
+
 
 class BorderBackend(Backend):
     """Races run by ``stream(pair, ask)``, a generator of plain event dicts in a process that has the GPU for a short while.
@@ -40,6 +47,8 @@ class BorderBackend(Backend):
     Nothing but plain values crosses. A refusal comes as ``{"refusal": sentence}``, because exceptions do not travel well; Stop closes the
     generator, which is looked at between two events.
     """
+
+    can_bench = False  # it would use up a visitor's share of the GPU
 
     def __init__(self, stream: Callable[[str, dict[str, Any]], Iterator[dict[str, Any]]]):
         self.stream = stream

@@ -1,12 +1,119 @@
-"""The bench tab: reports that lie in ``assets/bench``, and a short run of our own."""
+"""The bench tab: reports that lie in ``assets/bench``, and a short run on this machine."""
 
 from __future__ import annotations
 
+import threading
+import traceback
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from ..errors import Refusal
+from .examples import EXAMPLES
+from .server import BROKEN, Server, progress_words
 
-def bench_tab(server: Any, folder: Path, queue: str) -> None:
-    gr.Markdown("Reports appear here.")
+MOST_PROMPTS, MOST_TOKENS = 6, 96
+
+
+def words_of(report: dict[str, Any]) -> str:
+    """The report's sentences and tables; every text in it is escaped by the bench room."""
+    from ..bench.html import facts, headline, tables
+
+    remarks = "".join(f"<li>{escape(str(r))}</li>" for r in report["remarks"])
+    return f'<div class="sd-bench">{headline(report)}<ul>{remarks}</ul>{"".join(tables(report))}<details><summary>How it was measured</summary>{facts(report)}</details></div>'
+
+
+def figures_of(report: dict[str, Any]) -> list[Any]:
+    from ..bench.html import bars, scatter, spread, times
+
+    named = [
+        ("Speed-up over plain decoding, by category", bars(report, "speedup", "times plain decoding", 1.0)),
+        ("Tokens per round, by category", bars(report, "tokens_per_round", "tokens per round", None)),
+        ("Speed-up of every prompt", spread(report)),
+        ("Predicted and measured", scatter(report)),
+        ("Where the time goes", times(report)),
+    ]
+    return [figure.update_layout(template="none", title={"text": title, "font": {"size": 15}, "y": 0.98}, margin={"t": 90}) for title, figure in named]
+
+
+def read(path: Path | None) -> list[Any]:
+    """[words, figures ...] of a report file, or a sentence and no figures."""
+    from ..bench import load_report
+
+    blank = [gr.update(value=None, visible=False)] * 5
+    if path is None:
+        return ["No report lies in <code>assets/bench</code> yet; make one with <code>python -m specdemo bench</code>, or run a short one below.", *blank]
+    try:
+        return shown(load_report(path))
+    except Refusal as refusal:
+        return [escape(str(refusal)), *blank]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        traceback.print_exc()
+        return [f"The report {escape(path.name)} is damaged; make it again with <code>python -m specdemo bench</code>.", *blank]
+
+
+def shown(report: dict[str, Any]) -> list[Any]:
+    return [words_of(report), *(gr.update(value=figure, visible=True) for figure in figures_of(report))]
+
+
+def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
+    files = {path.stem: path for path in sorted(folder.glob("*.json"))}
+    with gr.Row():
+        choice = gr.Dropdown(list(files), value=next(iter(files), None), label="Report", visible=bool(files), elem_id="bench-report")
+    words = gr.HTML("", elem_id="bench-words")
+    plots = [gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(5)]
+    outputs = [words, *plots]
+    quiet = {"api_visibility": "private", "show_progress": "minimal"}
+
+    def open_report(name: str | None) -> list[Any]:
+        return read(files.get(name or ""))
+
+    choice.input(open_report, choice, outputs, queue=False, **quiet)
+    tab.select(open_report, choice, outputs, queue=False, **quiet)
+    if server.backend.can_bench:
+        short_bench(server, outputs, queue)
+
+
+def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
+    methods, pairs = server.methods, server.pairs
+    with gr.Accordion("Measure here: a short run on this machine", open=False, elem_id="bench-here"):
+        gr.Markdown("Every prompt is answered plainly, by each method, and plainly again; the two plain runs show how much of a difference is noise. A few prompts give a rough picture, a report from the command line a good one.")
+        chosen = gr.CheckboxGroup([(m.title, name) for name, m in methods.items() if name != "ar"], value=[n for n in ("best", "block") if n in methods], label="Methods")
+        prompts = gr.CheckboxGroup(list(EXAMPLES), value=list(EXAMPLES)[:3], label=f"Prompts (at most {MOST_PROMPTS})")
+        tokens = gr.Slider(16, MOST_TOKENS, value=48, step=8, label="New tokens")
+        with gr.Row():
+            run = gr.Button("Measure", variant="primary", elem_id="bench-run")
+            stop = gr.Button("Stop measuring", elem_id="bench-stop")
+        state = gr.Markdown("", elem_id="bench-status")
+
+    def measure(request: gr.Request, names: list[str], texts: list[str], new: float) -> Iterator[list[Any]]:
+        cancel = server.cancels[request.session_hash] = threading.Event()
+        keep = [gr.skip()] * len(outputs)
+        try:
+            if not names or not texts or len(texts) > MOST_PROMPTS:
+                raise Refusal(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
+            pair = next(iter(pairs))
+            for message, fraction in server.engines.wait(pair):
+                yield [progress_words(message, fraction), *keep]
+            items = [EXAMPLES[t] for t in texts if t in EXAMPLES]
+            for fraction, report, what in server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), cancel):
+                yield [progress_words(what, fraction), *(shown(report) if report else keep)]
+        except Refusal as refusal:
+            yield [str(refusal), *keep]
+        except Exception:
+            traceback.print_exc()
+            yield [BROKEN, *keep]
+        finally:
+            cancel.set()
+
+    quiet = {"api_visibility": "private"}
+    event = run.click(measure, [chosen, prompts, tokens], [state, *outputs], concurrency_id=queue, concurrency_limit=1, show_progress="full", show_progress_on=[state], **quiet)
+
+    def end(request: gr.Request) -> str:
+        server.stop(request)
+        return "Stopped."
+
+    stop.click(end, None, state, queue=False, cancels=[event], show_progress="hidden", **quiet)

@@ -25,6 +25,10 @@ CSS = """
 .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
 .sd-status { min-height: 2.2em; }
 #race-view, #lesson-view { padding: 0; }
+.sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 4px 10px; text-align: right; white-space: nowrap; } .sd-bench th:first-child { text-align: left; }
+.sd-bench td.good { background: #0072b233; } .sd-bench td.bad { background: #d55e0033; } .sd-bench td.best { font-weight: 700; } .sd-bench caption { text-align: left; padding: 4px 0; font-weight: 600; }
+.sd-bench dt { font-weight: 600; } .sd-bench dd { margin: 0 0 6px 16px; overflow-wrap: anywhere; } .sd-bench summary { cursor: pointer; }
 """
 
 
@@ -67,8 +71,8 @@ def build_demo(
                     race_view(None, server.server_functions(), steps, elem_id="lesson-view")
                 else:
                     gr.Markdown("The recordings of the lesson are not here (`assets/traces`).")
-            with gr.Tab("Bench", id="bench"):
-                bench_tab(server, assets / "bench", QUEUE)
+            with gr.Tab("Bench", id="bench") as tab:
+                bench_tab(tab, server, assets / "bench", QUEUE)
         add_api(server)
         demo.unload(server.forget)
     demo.queue(max_size=limits.queue)

@@ -84,7 +84,7 @@ class Server:
         head = {"run": run, "live": True, "stepping": stepping}
         pair = ask["pair"]
         for message, fraction in self.engines.wait(pair):
-            yield head | {"status": _progress_words(message, fraction)}
+            yield head | {"status": progress_words(message, fraction)}
             if cancel.is_set():
                 yield head | {"ended": True}
                 return
@@ -158,7 +158,7 @@ class Server:
         """Words about the model being loaded, until it is there."""
         try:
             for message, fraction in self.engines.wait(pair):
-                yield _progress_words(message, fraction)
+                yield progress_words(message, fraction)
             yield "Model in memory: press **Run**."
         except Refusal as refusal:
             yield f"{refusal} The recordings and the lesson work without a model."
@@ -179,7 +179,7 @@ def _trace_text(events: Any) -> str:
     return text
 
 
-def _progress_words(message: str, fraction: float | None) -> str:
+def progress_words(message: str, fraction: float | None) -> str:
     if fraction is None:
         return f"{message} …"
     full = round(20 * min(max(fraction, 0.0), 1.0))

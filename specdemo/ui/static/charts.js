@@ -44,7 +44,7 @@ function speedupChart(trace, rounds) {
   curve(plot, guess, "sd-l-guess");
   curve(plot, points, "sd-l-spec");
   const last = points.length ? points[points.length - 1][1] : null, predicted = guess.length ? guess[guess.length - 1][1] : null;
-  const note = last === null ? "Plain clock ÷ drafted clock for the same number of tokens." : `Measured ${times(last)}${predicted === null ? "" : `, predicted ${times(predicted)} from tokens per round and the costs measured at load`}.`;
+  const note = last === null ? "Clock of plain decoding (the faster of the left lane and a one-row kernel) ÷ clock of the drafted lane, for the same number of tokens." : `Measured ${times(last)}${predicted === null ? "" : `, predicted ${times(predicted)} from tokens per round and the costs measured at load`}.`;
   return figure("chart-speedup", "Speed-up: measured and predicted", note, plot.svg, [["sd-l-spec", "measured"], ["sd-l-guess", "predicted"]]);
 }
 

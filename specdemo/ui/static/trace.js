@@ -149,14 +149,25 @@ function firstDifference(trace, n = trace.ar.length, m = trace.spec.length) {
 
 // -- figures over rounds; each says its denominator -------------------------------------------------------------------------
 
-/** How many times less clock the drafted lane needed for the same number of tokens, after each round. */
+/** Target passes measured at load, [[rows, ms], ...] by rows. */
+function costs(trace) {
+  return Object.entries(trace.start.cost_ms || {}).map(([rows, ms]) => [Number(rows), num(ms)]).filter(([rows, ms]) => rows > 0 && ms > 0).sort((a, b) => a[0] - b[0]);
+}
+
+/** The plain lane's clock times this is the clock of the faster of that lane and the one-row kernel (1 = the lane itself). */
+function plainScale(trace) {
+  const table = new Map(costs(trace)), one = table.get(1), lane = table.get(num(trace.start.ar_width, 1));
+  return one && lane ? Math.min(1, one / lane) : 1;
+}
+
+/** How many times less clock the drafted lane needed than plain decoding for the same number of tokens, after each round. */
 function speedupSeries(trace, rounds = trace.rounds) {
-  const points = [];
+  const points = [], scale = plainScale(trace);
   for (const r of rounds) {
     if (!r.verify || !r.t1) continue;
     const n = r.first + r.count;
     const plain = trace.ar[n - 1];
-    if (plain && plain.t > 0) points.push([n, plain.t / r.t1]);
+    if (plain && plain.t > 0) points.push([n, (plain.t * scale) / r.t1]);
   }
   return points;
 }
@@ -179,7 +190,7 @@ function acceptanceByDepth(rounds) {
 
 /** Tokens per round x T(one row) / (T(rows) + draft), cumulated over the rounds so far; null without a cost table. */
 function predictedSeries(trace, rounds = trace.rounds) {
-  const cost = Object.entries(trace.start.cost_ms || {}).map(([rows, ms]) => [Number(rows), num(ms)]).sort((a, b) => a[0] - b[0]);
+  const cost = costs(trace);
   if (!cost.length) return [];
   const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
   const plain = Math.min(at(1), at(num(trace.start.ar_width, 1)));

@@ -200,7 +200,7 @@ class View {
     const over = m.ended && trace.done;
     const speed = (n, t) => (n > 1 && t > 0 ? (n - 1) / t : 0);
     const a = speed(m.ar, m.arClock), b = speed(m.spec, m.specClock);
-    const ratio = over && maybe(result.speedup) !== null ? result.speedup : a && b ? b / a : null;
+    const ratio = over && maybe(result.speedup) !== null ? result.speedup : a && b ? (b / a) * plainScale(trace) : null;
     this.times.textContent = ratio === null ? "–" : times(ratio);
     this.times.classList.toggle("sd-slower", ratio !== null && ratio < 1);
     this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${over ? "" : ", so far"}` : `slower than plain decoding here${over ? "" : ", so far"}`;
