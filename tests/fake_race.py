@@ -139,6 +139,24 @@ METHODS = {n: SimpleNamespace(name=n, title=f"Method {n}", explain=f"What {n} do
 PAIRS = {"fake": SimpleNamespace(title="A made-up pair"), "slow": SimpleNamespace(title="Another pair")}
 
 
+def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str, Any]:
+    """A bench report of made-up lanes, through the bench's own code."""
+    from specdemo.bench.lanes import LaneRun
+    from specdemo.bench.report import make_report
+    from specdemo.bench.run import Plan, begin, heat
+    from specdemo.bench.suite import Item
+
+    facts = {"pair": "fake", "hardware": "a test", "dtype": "float32", "versions": {}, "cost_ms": {"1": 20.0}, "ar_width": 1, "weights": "made up", "params": {}, "rule": "match"}
+
+    def lane(speed: float):
+        return lambda prompt, seed: LaneRun(list(range(40)), prompt, 1.0 / speed, 0.1, accepted=[2] * 13, rows=[8] * 13, draft_seconds=0.2 / speed, verify_seconds=0.7 / speed, predicted_seconds=0.9 / speed, plain_ms=25.0, facts=facts)
+
+    lanes = {"ar": lane(1.0)} | {name: lane(1.2 + 0.2 * k) for k, name in enumerate(methods)}
+    plan = Plan("made up", "", len(prompts), "fake", tuple(methods), 1, 40, {"seed": 0, "temperature": 0.0})
+    lines = [{"kind": "plan", "format": "specdemo-bench-runs", "version": 1, **plan.to_dict()}, begin(lanes, [])]
+    return make_report(lines + [heat(lanes, item, k, 0, plan) for k, item in enumerate(Item(str(n), *pair) for n, pair in enumerate(prompts))])
+
+
 class FakeBackend:
     """Plays synthetic races at a steady pace; counts what runs, so that tests can see whether anything is left running."""
 
@@ -155,6 +173,15 @@ class FakeBackend:
         if self.fail:
             raise Refusal(self.fail)
         return pair
+
+    can_bench = True
+
+    def bench(self, engine: Any, methods: list[str], prompts: list[tuple[str, str]], new_tokens: int, cancel: threading.Event):
+        yield 0.0, None, "warming up"
+        for k in range(len(prompts)):
+            if cancel.wait(self.pace):
+                return
+            yield (k + 1) / len(prompts), fake_report(methods, prompts[: k + 1]), f"prompt {k + 1} of {len(prompts)}"
 
     def check(self, ask: dict[str, Any]) -> None:
         if "refuse me" in ask["prompt"]:

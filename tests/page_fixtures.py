@@ -74,6 +74,11 @@ def write_assets(folder: Path) -> Path:
         save_trace(list(fake_events(method=name, tokens=24)), folder / "traces" / f"{name}.json")
     for name in ("hard", "specdiff-few", "specdiff-many"):
         save_trace(list(fake_events(method="specdiff", tokens=24)), folder / "traces" / f"{name}.json")
+    from fake_race import fake_report
+
+    from specdemo.bench.report import save_report
+
+    save_report(fake_report(["best", "block"], [("code", "one"), ("maths", "two")]), folder / "bench" / "made-up.json")
     return folder
 
 

@@ -35,10 +35,11 @@ class Backend:
 
         return race(engine, make_request(ask), cancel)
 
-    def bench(self, engine: Any, methods: list[str], prompts: list[str], new_tokens: int, cancel: threading.Event) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
-        from ..bench import short_run
+    def bench(self, engine: Any, methods: list[str], prompts: list[tuple[str, str]], new_tokens: int, cancel: threading.Event) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
+        """A short bench over (category, prompt) pairs: (share done, report so far or None, what comes next)."""
+        from ..bench import Item, short_run
 
-        return short_run(engine, methods, prompts, new_tokens, cancel=cancel)
+        return short_run(engine, methods, [Item(str(n), category, prompt) for n, (category, prompt) in enumerate(prompts, 1)], new_tokens, cancel=cancel)
 
 
 class BorderBackend(Backend):

@@ -98,7 +98,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             pair = next(iter(pairs))
             for message, fraction in server.engines.wait(pair):
                 yield [progress_words(message, fraction), *keep]
-            items = [EXAMPLES[t] for t in texts if t in EXAMPLES]
+            items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in texts if t in EXAMPLES]
             for fraction, report, what in server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), cancel):
                 yield [progress_words(what, fraction), *(shown(report) if report else keep)]
         except Refusal as refusal:

@@ -21,10 +21,12 @@ FIRST = ("best", "d2sd", "specdiff", "block")  # which recording a visitor sees 
 QUEUE = "gpu"  # one race at a time, whoever asks
 
 CSS = """
-.gradio-container { max-width: 1400px !important; margin: 0 auto !important; }
+.gradio-container { width: 100%; max-width: min(1400px, 100%) !important; margin: 0 auto !important; overflow: clip !important; }
+.gradio-container .js-plotly-plot text { fill: var(--body-text-color) !important; }
+@media (max-width: 600px) { .gradio-container .main.fillable { padding: 8px 10px !important; } }
 .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
 .sd-status { min-height: 2.2em; }
-#race-view, #lesson-view { padding: 0; }
+#race-view .html-container, #lesson-view .html-container { padding: 0; }
 .sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 4px 10px; text-align: right; white-space: nowrap; } .sd-bench th:first-child { text-align: left; }
 .sd-bench td.good { background: #0072b233; } .sd-bench td.bad { background: #d55e0033; } .sd-bench td.best { font-weight: 700; } .sd-bench caption { text-align: left; padding: 4px 0; font-weight: 600; }

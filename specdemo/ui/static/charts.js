@@ -93,6 +93,21 @@ function timeChart(trace, rounds) {
   return figure("chart-cost", "Where a round's time goes", note, plot.svg, [["sd-b-draft", "draft"], ["sd-b-verify", "verify"], ["sd-b-rest", "rest"]]);
 }
 
+/** A dot a round: what the costs measured at load promise against what the round took. On the line the overhead is nil. */
+function predictedChart(trace, rounds) {
+  const cost = costs(trace);
+  if (!cost.length) return null;
+  const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
+  const points = rounds.map((r) => [at(r.verify.rows) + num(r.verify.draft_seconds) * 1000, (r.t1 - r.t0) * 1000, r.count]);
+  const sorted = points.flatMap((p) => [p[0], p[1]]).sort((a, b) => a - b), high = (sorted[Math.floor(sorted.length * 0.97)] || 1) * 1.15;
+  const plot = frame({ xhigh: high, yhigh: high, xlabel: "predicted ms of a round", ylabel: "measured ms", label: "Predicted against measured time of each round" });
+  curve(plot, [[0, 0], [high, high]], "sd-l-one");
+  for (const [x, y, n] of points) plot.svg.append(s("circle", { class: "sd-dot-round", cx: plot.sx(Math.min(x, high)), cy: plot.sy(Math.min(y, high)), r: 2 + Math.min(n, 8) / 1.6 }));
+  const sum = (k) => points.reduce((total, p) => total + p[k], 0);
+  const note = points.length ? `All rounds: ${seconds(sum(1) / 1000)} measured, ${seconds(sum(0) / 1000)} predicted from the pass costs measured at load and the drafting time. Bigger dots wrote more tokens.` : "Cost of a pass of that width, measured at load, plus drafting.";
+  return figure("chart-predicted", "Predicted against measured", note, plot.svg, [["sd-l-one", "no overhead"]]);
+}
+
 function lengthChart(trace, rounds) {
   const rows = rounds.filter((r) => r.draft && r.draft.notes.length && typeof r.draft.notes.length === "object");
   if (!rows.length) return null;
@@ -121,7 +136,7 @@ class Charts {
     this.key = key;
     this.last = now;
     const { trace } = this.view, rounds = trace.rounds.slice(0, roundsDone).filter((r) => r.verify);
-    this.grid.replaceChildren(...[tokensOverTime(trace, shown, t), speedupChart(trace, rounds), tokensPerRound(trace, rounds), acceptanceChart(trace, rounds), timeChart(trace, rounds), lengthChart(trace, rounds)].filter(Boolean));
+    this.grid.replaceChildren(...[tokensOverTime(trace, shown, t), speedupChart(trace, rounds), tokensPerRound(trace, rounds), acceptanceChart(trace, rounds), timeChart(trace, rounds), predictedChart(trace, rounds), lengthChart(trace, rounds)].filter(Boolean));
   }
 
   reset() {

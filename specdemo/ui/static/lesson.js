@@ -35,7 +35,7 @@ class Lesson {
     const step = this.steps[i];
     this.count.textContent = `step ${i + 1} of ${this.steps.length}`;
     this.title.textContent = step.title;
-    this.words.replaceChildren(...list(step.text).map((line) => h("p", { text: line })), ...(step.look ? [h("p", { class: "sd-look" }, h("strong", { text: "Look at: " }), step.look)] : []), ...(step.teacher ? [h("details", {}, h("summary", { text: "For the teacher" }), h("p", { text: step.teacher }))] : []));
+    this.words.replaceChildren(...list(step.text).map((line) => h("p", { text: line })), ...(step.look ? [h("p", { class: "sd-look" }, h("strong", { text: "Look at: " }), step.look, " ", h("button", { type: "button", class: "sd-btn sd-show", text: "Show me", onclick: () => this.showPoint() }))] : []), ...(step.teacher ? [h("details", {}, h("summary", { text: "For the teacher" }), h("p", { text: step.teacher }))] : []));
     this.play.replaceChildren();
     this.back.disabled = i === 0;
     this.next.disabled = i === this.steps.length - 1;
@@ -46,6 +46,7 @@ class Lesson {
     if (step.knob) this.play.append(this.knob(step));
     if (step.ask) this.play.append(this.ask(step));
     if (step.cost) this.play.append(this.cost());
+    if (!quiet && matchMedia("(min-width: 1180px)").matches) this.showPoint("nearest"); // words and picture stand side by side
   }
 
   /** Load the step's recording, stand at its moment, open its view, point at its parts. */
@@ -60,6 +61,11 @@ class Lesson {
     this.stand(step.moment || {});
     view.root.querySelectorAll(".sd-point").forEach((part) => part.classList.remove("sd-point"));
     for (const part of list(step.points)) view.root.querySelectorAll(`[data-part="${part}"]`).forEach((node) => node.classList.add("sd-point"));
+  }
+
+  showPoint(block = "center") {
+    const part = this.view.root.querySelector(".sd-point");
+    if (part) part.scrollIntoView({ block, behavior: reducedMotion() ? "auto" : "smooth" });
   }
 
   stand(moment) {

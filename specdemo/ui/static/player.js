@@ -11,7 +11,7 @@ class Player {
     this.playing = false;
     this.button = h("button", { type: "button", class: "sd-btn sd-play", "aria-label": "Play", onclick: () => this.toggle() }, icon("play"));
     this.bar = h("input", { type: "range", class: "sd-scrub", min: 0, max: 1000, value: 0, step: 1, "aria-label": "Moment of the race", oninput: () => { this.pause(); this.seek((this.bar.value / 1000) * view.trace.end); } });
-    this.speed = h("select", { class: "sd-select", "aria-label": "Replay speed", onchange: () => { this.auto = false; this.rate = Number(this.speed.value); } }, SPEEDS.map((v) => h("option", { value: v, text: v < 1 ? `${v}× slow motion` : v === 1 ? "1× true speed" : `${v}×` })));
+    this.speed = h("select", { class: "sd-select", "aria-label": "Replay speed", onchange: () => { this.auto = false; this.rate = Number(this.speed.value); } }, SPEEDS.map((v) => h("option", { value: v, text: v < 1 ? `${v}× slow` : v === 1 ? "1× true" : `${v}×` })));
     this.where = h("span", { class: "sd-where", text: "" });
     this.live = h("button", { type: "button", class: "sd-btn sd-live", text: "● follow live", hidden: true, onclick: () => this.pin() });
     const button = (name, label, act) => h("button", { type: "button", class: "sd-btn", "aria-label": label, title: label, onclick: act }, icon(name));

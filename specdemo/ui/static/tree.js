@@ -14,6 +14,7 @@ function treeView(trace, round, stage) {
   const deepest = Math.max(...draft.depth) + (seen ? 1 : 0);
   const x = (depth) => left + (depth - 1) * X, y = (row) => top + row * Y;
   const path = new Set(acceptedPath(round));
+  const origins = [...new Set(draft.origin.map(str))];
   const svg = s("svg", { class: "sd-tree", width: x(deepest + 1) + 8, height: y(count) + 6, role: "group", "aria-label": "Tree of candidates" });
   boundaryBars(svg, bounds, new Set(list(draft.notes.branches)), (i) => x(i + 1) - 14);
   for (let d = 1; d <= Math.max(...draft.depth); d++) if (!bounds.length) svg.append(s("text", { class: "sd-col", x: x(d) + W / 2, y: 16, text: `+${d}` }));
@@ -27,11 +28,13 @@ function treeView(trace, round, stage) {
   });
   draft.tokens.forEach((id, i) => {
     svg.append(box(trace, { x: x(draft.depth[i]), y: y(rows.row[i]), w: W, h: H, id, p: maybe(draft.q[i]), status: seen ? verify.status[i] : null, node: i, chosen: false, pick: seen && verify.picks[draft.parent[i] + 1] === id }));
+    if (origins.length > 1 && str(draft.origin[i]) !== origins[0]) svg.append(s("rect", { class: "sd-stripe", x: x(draft.depth[i]) - 5, y: y(rows.row[i]) + 3, width: 4, height: H - 6, rx: 2 }));
   });
   const own = seen && verify.kept.find((k) => k.source === "correction" || k.source === "bonus");
   if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H });
   const words = bounds.length ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there. " : "";
-  const key = h("p", { class: "sd-key", text: `${words}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; dashed orange box = the token the target added." : "Bar in each box: the drafter's probability."}` });
+  const stripes = origins.length > 1 ? `Grey stripe on the left: from ${origins.slice(1).join(", ")}; without: from ${origins[0]}. ` : "";
+  const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; dashed orange box = the token the target added." : "Bar in each box: the drafter's probability."}` });
   return [...out, h("div", { class: "sd-scroll" }, svg), key];
 }
 

@@ -45,7 +45,7 @@ class View {
   legend() {
     const one = (kind, word) => h("li", {}, h("span", { class: `sd-tok sd-${kind}`, text: "word" }), h("span", { text: word }));
     this.showFallen = h("input", { type: "checkbox", checked: true, onchange: () => this.root.classList.toggle("sd-hide-fallen", !this.showFallen.checked) });
-    return h("div", { class: "sd-legend", "data-part": "legend" }, h("ul", { "aria-label": "Legend" }, one("accepted", "accepted draft"), one("correction", "corrected by the target"), one("bonus", "bonus: all drafts were right"), one("plain", "plain: written alone"), one("rejected", "rejected draft"), one("ghost-word", "draft, not checked yet")),
+    return h("div", { class: "sd-legend", "data-part": "legend" }, h("ul", { "aria-label": "Legend" }, one("accepted", "accepted draft"), one("correction", "corrected"), one("bonus", "bonus, all were right"), one("plain", "written alone"), one("rejected", "rejected"), one("ghost-word", "not checked yet")),
       h("label", {}, this.showFallen, " show rejected"));
   }
 
@@ -72,14 +72,14 @@ class View {
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
     if (message.advance) this.player.nextRound();
-    if (message.ended) this.ended();
+    if (message.ended) this.ended(num(message.total));
   }
 
   begin(message) {
     this.run = message.run;
     this.running = Boolean(message.live);
     this.trace = new Trace();
-    this.pending = [];
+    this.total = 0; // events the server is known to have
     this.say("", "status");
     this.player.reset(!message.stepping);
     Object.values(this.lanes).forEach((lane) => lane.reset());
@@ -94,7 +94,8 @@ class View {
   /** Events number `from` on. Windows may be merged by the browser on the way; a gap is filled from the server's copy. */
   take(from, events) {
     const have = this.trace.events.length;
-    if (from > have) return this.fetchMissing(have);
+    this.total = Math.max(this.total, from + events.length);
+    if (from > have) return this.fetchMissing();
     if (from === 0 && !have && events.length) this.say("", "status");
     for (const event of events.slice(have - from)) this.trace.push(event);
     if (this.trace.done) this.running = false;
@@ -103,18 +104,25 @@ class View {
     this.schedule();
   }
 
-  async fetchMissing(have) {
+  async fetchMissing() {
     const run = this.run;
     if (this.fetching === run || !this.options.server) return;
     this.fetching = run;
-    const events = await this.options.server.missing_events({ run, from: have });
+    let events = null;
+    while (run === this.run && this.trace.events.length < this.total) {
+      const have = this.trace.events.length;
+      events = await this.options.server.missing_events({ run, from: have });
+      if (run !== this.run || !Array.isArray(events) || !events.length) break;
+      this.take(have, events);
+    }
     this.fetching = null;
-    if (run === this.run && Array.isArray(events) && events.length) this.take(have, events);
   }
 
-  ended() {
+  ended(total) {
     this.running = false;
-    if (!this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
+    this.total = Math.max(this.total, total);
+    if (this.trace.events.length < this.total) this.fetchMissing();
+    else if (!this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
     this.schedule();
   }
 
