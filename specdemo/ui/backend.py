@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,7 +56,12 @@ class BorderBackend(Backend):
         self.stream = stream
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
-        return pair  # the model lives on the other side
+        """Only the files: fetching them on the other side would use up a visitor's share of the GPU."""
+        from ..models.fetch import target_folder
+        from ..models.pairs import get_pair
+
+        target_folder(get_pair(pair), progress)
+        return pair
 
     def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
         events = self.stream(engine, ask)
@@ -68,3 +74,26 @@ class BorderBackend(Backend):
                     return
         finally:
             events.close()
+
+
+@functools.lru_cache(maxsize=1)
+def _engine(pair: str) -> Any:
+    from ..engine import load_engine
+
+    return load_engine(pair)
+
+
+def gpu_stream(pair: str, ask: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Plain event dicts of one race, for the far side of a :class:`BorderBackend`; the engine stays there while that process lives."""
+    from ..engine import race
+
+    try:
+        for event in race(_engine(pair), make_request(ask)):
+            yield event.to_dict()
+    except Refusal as refusal:
+        yield {"refusal": str(refusal)}
+
+
+def gpu_seconds(pair: str, ask: dict[str, Any]) -> int:
+    """How long to ask ZeroGPU for: loading and measuring, then both lanes at a pace that any GPU keeps."""
+    return min(110, 30 + round(0.06 * ask["max_new_tokens"]))

@@ -98,7 +98,7 @@ STEPS: list[dict[str, Any]] = [
         "text": ["More denoising steps make better drafts, but each step costs a pass of the drafter. Switch between the recordings: same prompt, same model, one setting changed."],
         "look": "accepted drafts per round against the speed-up.",
         "trace": "specdiff", "moment": {"at": "end"}, "points": ["speedup", "chart-cost"],
-        "knob": {"label": "Denoising steps", "options": [{"label": "fewer steps", "trace": "specdiff-few"}, {"label": "as recorded", "trace": "specdiff"}, {"label": "more steps", "trace": "specdiff-many"}]},
+        "knob": {"label": "Denoising steps", "options": [{"label": "1 step", "trace": "specdiff-few"}, {"label": "2 steps", "trace": "specdiff"}, {"label": "4 steps", "trace": "specdiff-many"}]},
     },
     {
         "title": "When it does not help",

@@ -23,7 +23,7 @@ QUEUE = "gpu"  # one race at a time, whoever asks
 CSS = """
 .gradio-container { width: 100%; max-width: min(1400px, 100%) !important; margin: 0 auto !important; overflow: clip !important; }
 .gradio-container .js-plotly-plot text { fill: var(--body-text-color) !important; }
-@media (max-width: 600px) { .gradio-container .main.fillable { padding: 8px 10px !important; } }
+@media (max-width: 600px) { .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
 .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
 .sd-status { min-height: 2.2em; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
@@ -97,7 +97,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     first_pair = next(iter(pairs))
     with gr.Row():
         with gr.Column(scale=5, min_width=320):
-            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=2, max_lines=8, max_length=limits.prompt_chars, elem_id="prompt")
+            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=2, max_lines=4, max_length=limits.prompt_chars, elem_id="prompt")
         with gr.Column(scale=3, min_width=280):
             method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method")
             explain = gr.Markdown(methods[default].explain, elem_id="explain")

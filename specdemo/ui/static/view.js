@@ -89,6 +89,7 @@ class View {
     this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
     this.autoplay = !message.live && message.play !== false && !reducedMotion();
     this.spokenRound = -1;
+    if (message.live && this.root.getBoundingClientRect().top > innerHeight * 0.7) this.root.scrollIntoView({ block: "start" }); // on a phone the controls fill the screen
   }
 
   /** Events number `from` on. Windows may be merged by the browser on the way; a gap is filled from the server's copy. */

@@ -8,13 +8,21 @@ import time
 
 import pytest
 from fake_race import HOSTILE, METHODS, NAMES, FakeBackend, fake_events
-from page_fixtures import assets, backend, browser, open_page, served, serving, state, view_of  # noqa: F401
+from tools import serving, state, view_of
 
 from specdemo.events import dump_trace
 from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
+
+
+def until(holds, patience: float = 20.0):
+    """Wait for something on the server's side."""
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def press(page, name: str):
@@ -26,7 +34,7 @@ def fill(page, name: str, text: str):
 
 
 @pytest.fixture
-def exported(tmp_path, open_page):  # noqa: F811
+def exported(tmp_path, open_page):
     """Opens an exported page from disk, with the network switched off."""
 
     def make(events, name="race.html", **options):
@@ -44,7 +52,7 @@ def page_state(page, script: str):
 # -- an exported page: the renderer alone -----------------------------------------------------------------------------------
 
 
-def test_exported_page_replays_offline(exported):  # noqa: F811
+def test_exported_page_replays_offline(exported):
     page = exported(list(fake_events(tokens=30)))
     expect(page.locator(".sd-lane-spec .sd-count")).to_have_text("30", timeout=40_000)
     expect(page.locator(".sd-verdict-word")).to_have_text("identical")
@@ -52,7 +60,7 @@ def test_exported_page_replays_offline(exported):  # noqa: F811
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_every_method_shows_its_round(exported, method):  # noqa: F811
+def test_every_method_shows_its_round(exported, method):
     page = exported(list(fake_events(method=method, tokens=24)), reduced_motion="reduce")
     for r in range(page_state(page, "view.trace.rounds.length")):
         page_state(page, f"view.openRound({r})")
@@ -68,7 +76,7 @@ def test_every_method_shows_its_round(exported, method):  # noqa: F811
         assert page.locator("[data-part=chart-length]").count() == 1
 
 
-def test_hostile_text_stays_text(exported):  # noqa: F811
+def test_hostile_text_stays_text(exported):
     events = list(fake_events(prompt="<img src=x onerror='window.pwned=4'> ${1+1} {{2+2}} `x`", tokens=40, words=HOSTILE))
     page = exported(events, reduced_motion="reduce")
     for r in range(page_state(page, "view.trace.rounds.length")):
@@ -84,7 +92,7 @@ def test_hostile_text_stays_text(exported):  # noqa: F811
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "a long word must not widen the page"
 
 
-def test_keyboard_alone_moves_the_race(exported):  # noqa: F811
+def test_keyboard_alone_moves_the_race(exported):
     page = exported(list(fake_events(tokens=30)), reduced_motion="reduce")
     page.locator(".sd-scrub").focus()
     page.keyboard.press("Home")
@@ -105,7 +113,7 @@ def test_keyboard_alone_moves_the_race(exported):  # noqa: F811
     assert page_state(page, "view.player.playing") is False
 
 
-def test_tokens_are_reached_and_spoken_by_keyboard(exported):  # noqa: F811
+def test_tokens_are_reached_and_spoken_by_keyboard(exported):
     page = exported(list(fake_events(tokens=30)), reduced_motion="reduce")
     first = page.locator(".sd-lane-spec .sd-tok[tabindex='0']")
     expect(first).to_have_count(1)
@@ -123,7 +131,7 @@ def test_tokens_are_reached_and_spoken_by_keyboard(exported):  # noqa: F811
     expect(tip).to_be_hidden()
 
 
-def test_scrubbing_shows_exactly_what_had_happened(exported):  # noqa: F811
+def test_scrubbing_shows_exactly_what_had_happened(exported):
     events = [e.to_dict() for e in fake_events(tokens=40)]
     page = exported(events, reduced_motion="reduce")
     end = page_state(page, "view.trace.end")
@@ -137,28 +145,28 @@ def test_scrubbing_shows_exactly_what_had_happened(exported):  # noqa: F811
             assert page.evaluate(f"[...document.querySelectorAll('.sd-lane-{lane} [data-at]')].filter((n) => !n.hidden && !n.parentNode.hidden).length") == count
 
 
-def test_a_difference_is_named_and_marked(exported):  # noqa: F811
+def test_a_difference_is_named_and_marked(exported):
     page = exported(list(fake_events(tokens=30, differs=12)), reduced_motion="reduce")
     expect(page.locator(".sd-verdict-word")).to_have_text("differs at 12")
     expect(page.locator("[data-part=verdict]")).to_contain_text("0.0123")
     expect(page.locator(".sd-differs")).to_have_count(2)
 
 
-def test_other_rules_do_not_promise_the_same_sample(exported):  # noqa: F811
+def test_other_rules_do_not_promise_the_same_sample(exported):
     page = exported(list(fake_events(tokens=20, rule="ratio")), reduced_motion="reduce")
     expect(page.locator(".sd-verdict-word")).to_have_text("same law")
 
 
 @pytest.mark.parametrize("junk", ["", "{", "[]", '{"format":"specdemo-trace","version":9,"events":[{"kind":"start"}]}', '{"format":"specdemo-trace","version":1,"events":[]}',
                                   '{"format":"specdemo-trace","version":1,"events":[{"kind":"start"},{"kind":"toString"}]}', '{"format":"specdemo-trace","version":1,"events":[{"kind":"done"}]}'])
-def test_junk_files_are_refused_in_a_sentence(exported, junk):  # noqa: F811
+def test_junk_files_are_refused_in_a_sentence(exported, junk):
     page = exported(list(fake_events(tokens=12)), reduced_motion="reduce")
     page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()})
     expect(page.locator(".sd-banner-refusal")).to_be_visible()
     assert page_state(page, "view.trace.ar.length") == 12, "the race on screen stays"
 
 
-def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):  # noqa: F811
+def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):
     wild = [{"kind": "start", "prompt": 5, "params": [], "sampling": {}, "cost_ms": {"a": "b"}}, {"kind": "denoise", "ids": 5, "top": [5]}, {"kind": "draft", "tokens": "x", "parent": [0, 7], "notes": {"paths": [None, 5], "boundaries": ["x"], "length": 5}},
             {"kind": "verify", "kept": [{}, {"text": 5, "source": "constructor"}], "status": "x", "p": 5, "picks": {}}, {"kind": "done", "result": {"speedup": "x", "first_difference": 5}}]
     page = exported(wild, reduced_motion="reduce")
@@ -167,10 +175,30 @@ def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):  # n
     expect(page.locator(".sd-lane-spec")).to_be_visible()
 
 
+def test_a_missed_window_is_fetched_again(exported):
+    events = [e.to_dict() for e in fake_events(tokens=30)]
+    page = exported(events[:1], reduced_motion="reduce")
+    text = json.dumps(events)
+    kinds = page.evaluate(f"""async () => {{
+      const view = document.getElementById('race').specdemo, all = {text};
+      let asked = 0;
+      view.options = {{ server: {{ missing_events: async (ask) => {{ asked += 1; await new Promise((r) => setTimeout(r, 20)); return all.slice(ask.from, 60); }} }} }};
+      view.receive({{ run: 'x', live: true, from: 0, events: JSON.stringify(all.slice(0, 10)) }});
+      view.receive({{ run: 'x', live: true, from: 20, events: JSON.stringify(all.slice(20, 30)) }});
+      view.receive({{ run: 'x', live: true, from: 30, events: JSON.stringify(all.slice(30, 40)) }});
+      await new Promise((r) => setTimeout(r, 200));
+      view.receive({{ run: 'x', live: true, from: 50, events: JSON.stringify(all.slice(50, 60)) }});
+      await new Promise((r) => setTimeout(r, 200));
+      view.receive({{ run: 'x', live: true, from: 60, events: JSON.stringify(all.slice(60)) }});
+      return [view.trace.events.map((e) => e.kind), asked];
+    }}""")
+    assert kinds[0] == [e["kind"] for e in events] and kinds[1] <= 3
+
+
 # -- the served page -----------------------------------------------------------------------------------------------------------
 
 
-def test_recording_plays_then_run_stop_step(served, open_page, backend):  # noqa: F811
+def test_recording_plays_then_run_stop_step(served, open_page, backend):
     page = open_page(served)
     view = view_of(page)
     expect(view.locator(".sd-badge")).to_have_text("recording")
@@ -183,11 +211,7 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):  # noqa
     page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.running === false")
     written = int(view.locator(".sd-lane-spec .sd-count").inner_text())
     assert 4 < written < 96
-    for _ in range(100):
-        if not backend.running:
-            break
-        page.wait_for_timeout(100)
-    assert backend.running == 0, "stopped means nothing runs on"
+    until(lambda: backend.running == 0)
     fill(page, "prompt", "And on")
     press(page, "Run")
     page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
@@ -200,7 +224,7 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):  # noqa
     expect(view.locator(".sd-where")).to_contain_text("round 2 of")
 
 
-def test_step_begins_a_run_of_its_own(served, open_page):  # noqa: F811
+def test_step_begins_a_run_of_its_own(served, open_page):
     page = open_page(served)
     view = view_of(page)
     fill(page, "prompt", "A new question")
@@ -212,7 +236,7 @@ def test_step_begins_a_run_of_its_own(served, open_page):  # noqa: F811
 
 
 @pytest.mark.parametrize("prompt", ["   ", "refuse me", "break now"])
-def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):  # noqa: F811
+def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):
     page = open_page(served)
     view = view_of(page)
     fill(page, "prompt", prompt)
@@ -225,7 +249,7 @@ def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):  # noqa:
     expect(view.locator(".sd-prompt")).to_have_text("And now a good one")
 
 
-def test_trace_and_page_round_trip(served, open_page, tmp_path):  # noqa: F811
+def test_trace_and_page_round_trip(served, open_page, tmp_path):
     page = open_page(served)
     view = view_of(page)
     with page.expect_download() as saved:
@@ -247,7 +271,7 @@ def test_trace_and_page_round_trip(served, open_page, tmp_path):  # noqa: F811
     expect(alone.locator(".sd-lane-spec .sd-count")).to_have_text("16", timeout=40_000)
 
 
-def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):  # noqa: F811
+def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):
     page = open_page(served)
     view = view_of(page)
     state(page, "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>', view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'}, view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7, top_p: 0.9}, view.trace.start.max_new_tokens = 33)")
@@ -265,7 +289,7 @@ def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page
     expect(again.get_by_label("number input for steps").locator("visible=true")).to_have_value("4")
 
 
-def test_method_shows_its_own_controls(served, open_page):  # noqa: F811
+def test_method_shows_its_own_controls(served, open_page):
     page = open_page(served)
     view_of(page)
     page.locator("#settings button").first.click()
@@ -278,7 +302,7 @@ def test_method_shows_its_own_controls(served, open_page):  # noqa: F811
     assert state(page, "view.trace.start.params") == {"gamma": 5, "steps": 2, "mix": 0.5, "reveal": "confidence"}
 
 
-def test_lesson_from_first_to_last_step(served, open_page):  # noqa: F811
+def test_lesson_from_first_to_last_step(served, open_page):
     page = open_page(served, reduced_motion="reduce")
     view_of(page)
     page.get_by_role("tab", name="Lesson").click()
@@ -298,7 +322,7 @@ def test_lesson_from_first_to_last_step(served, open_page):  # noqa: F811
     expect(card.get_by_role("button", name="Next")).to_be_disabled()
 
 
-def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):  # noqa: F811
+def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):
     held = FakeBackend()
     with serving(held, assets) as (url, _):
         one, two = open_page(url), open_page(url)
@@ -318,7 +342,7 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):  # noqa: 
     assert held.most == 1 and held.running == 0 and len(held.asked) == 2
 
 
-def test_a_closed_tab_leaves_nothing_running(assets, browser):  # noqa: F811
+def test_a_closed_tab_leaves_nothing_running(assets, browser):
     slow = FakeBackend()
     with serving(slow, assets) as (url, _):
         page = browser.new_page()
@@ -328,14 +352,44 @@ def test_a_closed_tab_leaves_nothing_running(assets, browser):  # noqa: F811
         press(page, "Run")
         page.wait_for_function("document.querySelector('#race-view .sd-badge').textContent == 'live'")
         page.close()
-        for _ in range(100):
-            if slow.finished and not slow.running:
-                break
-            time.sleep(0.1)
-        assert slow.finished == 1 and slow.running == 0
+        until(lambda: slow.finished == 1 and slow.running == 0)
 
 
-def test_endpoint_streams_to_a_client(served):  # noqa: F811
+def test_many_visitors_some_of_whom_leave(assets):
+    """Twenty in line, every third gives up: the others get their own race, in order, one at a time, and nothing is left running."""
+    client_of = pytest.importorskip("gradio_client")
+    crowd = FakeBackend(pace=0.01)
+    with serving(crowd, assets) as (url, _):
+        visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
+        jobs = [c.submit(prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""), method=NAMES[k % 10], max_new_tokens=16, api_name="/race") for k, c in enumerate(visitors)]
+        until(lambda: crowd.running == 1)
+        left = [k for k in range(20) if k % 3 == 1]
+        for k in left:
+            jobs[k].cancel()
+        crowd.gate.set()
+        stayed = [k for k in range(20) if k not in left]
+        for k in stayed:
+            jobs[k].result(timeout=120)
+            events = [e for text in jobs[k].outputs() for e in json.loads(text)]
+            assert events[0]["prompt"].startswith(f"Visitor {k}") and events[-1]["kind"] == "done"
+            assert [e["kind"] for e in events] == [e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)]
+        until(lambda: crowd.running == 0)
+    assert crowd.most == 1
+    assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
+
+
+def test_a_short_bench_runs_on_the_page(served, open_page):
+    page = open_page(served)
+    view_of(page)
+    page.get_by_role("tab", name="Bench").click()
+    expect(page.locator("#bench-words")).to_contain_text("is the fastest method")
+    page.locator("#bench-here button").first.click()
+    page.locator("#bench-run").click()
+    expect(page.locator("#bench-status")).to_contain_text("prompt 3 of 3")
+    expect(page.locator("#bench-words")).to_contain_text("arithmetic")
+
+
+def test_endpoint_streams_to_a_client(served):
     client_of = pytest.importorskip("gradio_client")
     client = client_of.Client(served, verbose=False)
     api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]

@@ -13,6 +13,7 @@ from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
 from specdemo.errors import Refusal
 from specdemo.events import dump_trace, parse_trace
 from specdemo.ui import charts, lesson
+from specdemo.ui.backend import BorderBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
 from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.live import Engines, Runs, windows
@@ -181,3 +182,28 @@ def test_every_step_of_the_lesson_says_what_to_look_at():
     assert all(s["look"] and s["points"] and s["text"] for s in lesson.STEPS)
     few = lesson.available(lesson.STEPS, ["specdiff"])
     assert {s["trace"] for s in few} == {"specdiff"} and not any("knob" in s for s in few)
+
+
+def test_races_across_a_process_border_are_plain_and_refusals_come_through(monkeypatch):
+    closed = []
+
+    def stream(pair, ask):
+        try:
+            if ask["prompt"] == "no":
+                yield {"refusal": "The GPU is busy; try again."}
+            for event in fake_events(tokens=12):
+                yield event.to_dict()
+        finally:
+            closed.append(pair)
+
+    border = BorderBackend(stream)
+    assert not border.can_bench
+    ask = {"prompt": "yes", "max_new_tokens": 12}
+    assert [e["kind"] for e in border.race("p", ask, threading.Event())] == [e.kind for e in fake_events(tokens=12)]
+    with pytest.raises(Refusal, match="GPU is busy"):
+        list(border.race("p", ask | {"prompt": "no"}, threading.Event()))
+    cancel = threading.Event()
+    cancel.set()
+    assert len(list(border.race("p", ask, cancel))) == 1
+    assert closed == ["p"] * 3
+    assert 30 <= gpu_seconds("p", {"max_new_tokens": 1}) < gpu_seconds("p", {"max_new_tokens": 256}) <= 60

@@ -1,50 +1,17 @@
-"""A browser and a served page for the tests of the page. Import the fixtures by name."""
+"""A served page and its race view, for the tests of the page."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 WAIT = 30_000  # milliseconds; two busy cores are slow
-
-
-@pytest.fixture(scope="session")
-def browser():
-    sync = pytest.importorskip("playwright.sync_api")
-    if not Path(CHROMIUM).exists():
-        pytest.skip("needs /usr/bin/chromium")
-    with sync.sync_playwright() as p:
-        made = p.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield made
-        made.close()
-
-
-@pytest.fixture
-def open_page(browser):
-    """Opens pages and fails the test for every error on their consoles."""
-    errors, contexts = [], []
-
-    def make(url: str, width: int = 1280, height: int = 900, **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT)
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda e: errors.append(str(e)))
-        page.goto(url)
-        return page
-
-    yield make
-    for context in contexts:
-        context.close()
-    assert not errors, errors
 
 
 @contextmanager
@@ -80,25 +47,6 @@ def write_assets(folder: Path) -> Path:
 
     save_report(fake_report(["best", "block"], [("code", "one"), ("maths", "two")]), folder / "bench" / "made-up.json")
     return folder
-
-
-@pytest.fixture(scope="session")
-def assets(tmp_path_factory):
-    return write_assets(tmp_path_factory.mktemp("assets"))
-
-
-@pytest.fixture(scope="session")
-def backend():
-    from fake_race import FakeBackend
-
-    return FakeBackend(pace=0.05)
-
-
-@pytest.fixture(scope="session")
-def served(backend, assets):
-    """One page for all tests that do not need a special one."""
-    with serving(backend, assets) as (url, _):
-        yield url
 
 
 def view_of(page, name: str = "race-view"):

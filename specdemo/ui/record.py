@@ -1,0 +1,61 @@
+"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record [NAME ...]`` on a machine that is otherwise idle."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ..events import dump_trace, save_trace
+from .backend import Backend
+from .examples import EXAMPLES
+
+FOLDER = Path(__file__).parents[2] / "assets" / "traces"
+MAX_BYTES = 300_000
+ROLLS, TRAIN, EVEN, WORDS, COPY, FRENCH = (EXAMPLES[k] for k in ("Arithmetic: the bakery", "Arithmetic: the train", "Code: add up a list", "Code: count words", "Copy: repeat and change", "Translate: to French"))
+
+# name -> (prompt, method, parameters, new tokens); the lesson names some of them
+RECORDINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "best": (EVEN, "best", {}, 64),
+    "ar": (ROLLS, "ar", {}, 40),
+    "lookup": (COPY, "lookup", {}, 48),
+    "ar-draft": (ROLLS, "ar-draft", {}, 48),
+    "specdiff": (EVEN, "specdiff", {"gamma": 8, "steps": 2}, 48),
+    "specdiff-few": (EVEN, "specdiff", {"gamma": 8, "steps": 1}, 48),
+    "specdiff-many": (EVEN, "specdiff", {"gamma": 8, "steps": 4}, 48),
+    "specdiff2": (ROLLS, "specdiff2", {}, 48),
+    "diffuspec": (TRAIN, "diffuspec", {}, 48),
+    "d2sd": (ROLLS, "d2sd", {}, 48),
+    "tree": (WORDS, "tree", {}, 48),
+    "block": (ROLLS, "block", {}, 48),
+    "hard": (FRENCH, "block", {}, 40),
+}
+
+
+def record(backend: Backend, engine: Any, name: str) -> list[Any]:
+    """The events of one recording: greedy, seed 0, the exact rule. Fewer tokens if they would not fit in ``MAX_BYTES``."""
+    prompt, method, params, tokens = RECORDINGS[name]
+    while True:
+        ask = {"prompt": prompt, "method": method, "params": params, "rule": "match", "max_new_tokens": tokens, "sampling": {"temperature": 0.0, "top_p": 1.0, "seed": 0}}
+        events = list(backend.race(engine, ask, threading.Event()))
+        if len(dump_trace(events).encode()) < MAX_BYTES:
+            return events
+        tokens = tokens * 3 // 4
+
+
+def main(names: list[str]) -> None:
+    """Record ``names`` (all if none); each race runs twice and the second, warm one is kept."""
+    backend = Backend()
+    engine = backend.load("smollm2-135m", lambda message, fraction: None)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names or list(RECORDINGS):
+        record(backend, engine, name)
+        events = record(backend, engine, name)
+        save_trace(events, FOLDER / f"{name}.json")
+        result = events[-1].result
+        print(f"{name}: plain {result['ar']['tokens_per_second']:.1f} tokens/s, speed-up {result['speedup']:.2f} (predicted {result['predicted_speedup']:.2f}), identical {result['identical']}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
