@@ -84,6 +84,13 @@ def test_streak_stops_where_a_token_cannot_be_drafted():
     assert objectives.streak_loss(logq, alive).item() == pytest.approx(expected)
 
 
+def test_visible_slots_are_right_for_free_and_have_no_term():
+    logq = torch.tensor([[0.5, 0.25, 0.8], [0.9, 0.1, 0.2]]).log()
+    scored = torch.tensor([[False, True, True], [False, False, False]])
+    loss = objectives.streak_loss(logq, torch.tensor([[False, True, True], [True] * 3]), scored)
+    assert loss.item() == pytest.approx(-(0.25 + 0.25 * 0.8))
+
+
 def test_surrogate_weighs_each_log_by_the_detached_streak_before_it():
     q = torch.tensor([[0.5, 0.25, 0.8]]).requires_grad_()
     loss = objectives.streak_loss(q.log(), torch.ones(1, 3, dtype=torch.bool), surrogate=True)

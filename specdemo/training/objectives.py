@@ -117,21 +117,21 @@ def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
 
 
-def streak_loss(logq: torch.Tensor, alive: torch.Tensor, surrogate: bool = False) -> torch.Tensor:
+def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | None = None, surrogate: bool = False) -> torch.Tensor:
     """Streak distillation: −mean over blocks of Σ_m Π_{j≤m} q_j (SpecDiff-2 Eq. 6), the expected accepted length for K = 1.
 
     Args:
         logq: ``[A, B-1]`` log q of the true tokens after the anchor.
         alive: ``[A, B-1]`` bool, false where the token cannot be drafted (past the answer, outside the draft vocabulary): q = 0 there.
+        scored: ``[A, B-1]`` bool, the slots that are masks (default all). A visible slot is right for free: q = 1 and no term of its own.
         surrogate: the detached form −Σ_i sg(Π_{j<i} q_j)·log q_i, whose gradient reaches late positions sooner.
     Returns:
-        A scalar over the blocks whose first token is drafted.
+        A scalar, the mean over the blocks with a term.
     """
-    blocks = alive[:, 0].sum().clamp(min=1)
-    reach = alive.cumprod(1).bool()
-    logq = torch.where(reach, logq, 0.0)
+    scored = torch.ones_like(alive) if scored is None else scored
+    reach = (alive | ~scored).cumprod(1).bool()
+    terms = reach & scored
+    logq = torch.where(terms, logq, 0.0)
     total = logq.cumsum(1)
-    if surrogate:
-        before = torch.exp(total - logq).detach()
-        return -(before * logq * reach).sum() / blocks
-    return -(total.exp() * reach).sum() / blocks
+    value = (total - logq).exp().detach() * logq if surrogate else total.exp()
+    return -(value * terms).sum() / terms.any(1).sum().clamp(min=1)

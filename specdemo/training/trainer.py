@@ -21,6 +21,8 @@ from .curve import write_curve
 from .data import Batches, Corpus, blocks_of, choose_anchors
 from .packed import Taps, packed_blocks
 
+# from which share of the budget on the loss is the streak: cross-entropy finds the words, the streak then favours long runs
+STREAK_FROM = {"block": 0.75, "vp": 0.75, "mdlm": 1.0, "streak": 0.0, "ar": 1.0}
 # shares of blocks with no visible token, with a variable prefix, with random masks
 SHARES = {"block": (0.7, 0.3, 0.0), "vp": (0.35, 0.45, 0.2), "mdlm": (0.3, 0.0, 0.7), "streak": (1.0, 0.0, 0.0), "ar": (1.0, 0.0, 0.0)}
 
@@ -44,7 +46,8 @@ class Settings:
     gamma_d: float = 0.0  # decay of the position weights, 0 = by block size
     inverse_t: bool = False  # MDLM's 1/t
     surrogate: bool = True  # streak: the detached form
-    exact_from: float = 0.5  # streak: from this share of the budget the exact form
+    streak_from: float = -1.0  # share of the budget after which the loss is the streak, below 0: by kind
+    exact_from: float = 0.5  # kind streak: from this share of the budget the exact form
     shares: tuple[float, float, float] | None = None
     save_minutes: float = 3.0
     eval_minutes: float = 5.0
@@ -113,7 +116,7 @@ class Trainer:
         masked, weight = (x.view(truth.shape) for x in self.corrupt(anchors.numel(), generator))
         labels = torch.where(ours & valid[..., None], self.to_draft[truth], -1)
         weight = weight * (labels >= 0)
-        streak = s.kind == "streak"
+        streak = self.progress() >= (STREAK_FROM[s.kind] if s.streak_from < 0 else s.streak_from)
         keep = torch.ones_like(masked[..., 1:]).nonzero(as_tuple=True) if streak else (weight[..., 1:] > 0).nonzero(as_tuple=True)
         keep, picked = tuple(self.move(k) for k in keep), self.move(labels[..., 1:][keep])
         ids, spots = self.move(tokens), self.move(anchors)
@@ -129,8 +132,9 @@ class Trainer:
         firsts = (keep[2] == 0) & (picked >= 0)
         first = (hit & firsts).sum() / firsts.sum().clamp(min=1)
         if streak:
-            alive = self.move((labels[..., 1:] >= 0).view(-1, B - 1))
-            return objectives.streak_loss(score.view(-1, B - 1), alive, s.surrogate and self.progress() < s.exact_from), first
+            alive, scored = (self.move(x[..., 1:].reshape(-1, B - 1)) for x in (labels >= 0, masked))
+            exact = not s.surrogate or (s.kind == "streak" and self.progress() >= s.exact_from)
+            return objectives.streak_loss(score.view(-1, B - 1), alive, scored, not exact), first
         return objectives.weighted_ce(score, self.move(weight[..., 1:][(weight[..., 1:] > 0)])), first
 
     def ar_loss(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
