@@ -1,4 +1,4 @@
-"""Training somewhere else: pack what a run needs into one small folder, and train block, vp, streak and ar there with one command.
+"""Training somewhere else: pack what a run needs into one small folder, and train every kind there with one command.
 
     python -m specdemo.training.bundle pack --corpus DIR --out BUNDLE [--rows N] [--drafter KIND=FOLDER ...] [--passages DIR --prompts FILE]
     python -m specdemo.training.bundle train --bundle BUNDLE --minutes 9 --out DIR
@@ -21,8 +21,8 @@ from .data import read_corpus, write_shard
 from .train import KINDS, add_arguments, train_main
 
 LIMIT = 64 * 2**20
-# kind, share of the minutes, what it starts from (a kind trained before it, else the bundle's own, else the target's layers)
-PLAN = (("block", 0.45, "block"), ("vp", 0.2, "block"), ("streak", 0.2, "block"), ("ar", 0.15, "ar"))
+# kind, share of the minutes, what it starts from (the first of these trained here before it, else of the bundle's own, else the target's layers)
+PLAN = (("block", 0.4, ()), ("vp", 0.15, ("block",)), ("mdlm", 0.15, ("block",)), ("streak", 0.15, ("mdlm", "block")), ("ar", 0.15, ()))
 
 
 def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | None = None, prompts: Path | None = None, passages: Path | None = None) -> int:
@@ -57,7 +57,7 @@ def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | Non
     return size
 
 
-def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: tuple[str, ...] = ("block", "vp", "streak", "ar")) -> None:
+def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: tuple[str, ...] = tuple(p[0] for p in PLAN)) -> None:
     """Train the planned kinds one after another; a kind whose folder holds a checkpoint goes on, a finished one is left alone.
 
     Args:
@@ -87,9 +87,9 @@ def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: 
             return  # stopped on the way; the same command goes on
 
 
-def _start(bundle: Path, out: Path, kind: str, before: str) -> str:
-    for folder in (out / before / "drafter" if before != kind else None, bundle / "drafters" / kind, bundle / "drafters" / before):
-        if folder is not None and (folder / "config.json").is_file():
+def _start(bundle: Path, out: Path, kind: str, before: tuple[str, ...]) -> str:
+    for folder in [out / b / "drafter" for b in before] + [bundle / "drafters" / k for k in (kind, *before)]:
+        if (folder / "config.json").is_file():
             return str(folder)
     return "target-layers"
 
