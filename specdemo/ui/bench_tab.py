@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Iterator
 from html import escape
@@ -89,9 +88,12 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             stop = gr.Button("Stop measuring", elem_id="bench-stop")
         state = gr.Markdown("", elem_id="bench-status")
 
-    def measure(request: gr.Request, names: list[str], texts: list[str], new: float) -> Iterator[list[Any]]:
-        cancel = server.cancels[request.session_hash] = threading.Event()
+    def measure(ticket: str, names: list[str], texts: list[str], new: float) -> Iterator[list[Any]]:
+        cancel = server.visitors.begin(ticket)
         keep = [gr.skip()] * len(outputs)
+        if cancel is None:
+            yield [gr.skip(), *keep]
+            return
         try:
             if not names or not texts or len(texts) > MOST_PROMPTS:
                 raise Refusal(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
@@ -108,12 +110,17 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             yield [BROKEN, *keep]
         finally:
             cancel.set()
+            server.visitors.finish(ticket)
 
-    quiet = {"api_visibility": "private"}
-    event = run.click(measure, [chosen, prompts, tokens], [state, *outputs], concurrency_id=queue, concurrency_limit=1, show_progress="full", show_progress_on=[state], **quiet)
+    def enter(request: gr.Request) -> str:
+        return server.visitors.enter(request.session_hash)
 
     def end(request: gr.Request) -> str:
-        server.stop(request)
-        return "Stopped."
+        server.visitors.stop(request.session_hash)
+        return "Stopping …"
 
-    stop.click(end, None, state, queue=False, cancels=[event], show_progress="hidden", **quiet)
+    at_once = {"queue": False, "show_progress": "hidden", "api_visibility": "private", "trigger_mode": "multiple"}
+    ticket = gr.State("")
+    run.click(enter, None, ticket, **at_once).then(
+        measure, [ticket, chosen, prompts, tokens], [state, *outputs], concurrency_id=queue, concurrency_limit=1, trigger_mode="multiple", show_progress="full", show_progress_on=[state], api_visibility="private")
+    stop.click(end, None, state, **at_once)

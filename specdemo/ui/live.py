@@ -97,6 +97,10 @@ class Engines:
             self.message, self.fraction = message, fraction
             self.changed.notify_all()
 
+    def free_for(self, pair: str) -> bool:
+        """Whether loading ``pair`` now would push no other pair out of memory, perhaps in the middle of somebody's race."""
+        return self.pair in (None, pair)
+
     def ready(self, pair: str) -> bool:
         return self.pair == pair and self.engine is not None
 

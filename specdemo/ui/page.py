@@ -24,8 +24,8 @@ CSS = """
 .gradio-container { width: 100%; max-width: min(1400px, 100%) !important; margin: 0 auto !important; overflow: clip !important; }
 .gradio-container .js-plotly-plot text { fill: var(--body-text-color) !important; }
 @media (max-width: 600px) { .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
-.sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
-.sd-status { min-height: 2.2em; }
+.sd-title .prose { display: flex; gap: 4px 16px; align-items: baseline; flex-wrap: wrap; } .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
+.sd-tight { gap: 8px; } #status { min-width: min(300px, 100%); flex-grow: 3; align-content: center; } #explain { margin: -4px 0; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
 .sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 4px 10px; text-align: right; white-space: nowrap; } .sd-bench th:first-child { text-align: left; }
@@ -44,7 +44,7 @@ def theme() -> gr.themes.Base:
 
 def launch_options() -> dict[str, Any]:
     """What ``demo.launch`` needs beside ports."""
-    return {"theme": theme(), "css": CSS, "footer_links": ["api", "settings"], "show_error": True}
+    return {"theme": theme(), "css": CSS, "footer_links": ["api", "settings"], "show_error": True, "max_file_size": "1mb"}
 
 
 def build_demo(
@@ -63,7 +63,7 @@ def build_demo(
             pairs = dict(list(pairs.items())[:1])  # a public Space loads nothing but the embedded pair
     server = Server(backend or Backend(), methods, pairs, limits, assets / "traces")
     with gr.Blocks(title="SpecDemo", analytics_enabled=False) as demo:
-        gr.Markdown("# SpecDemo\nThe same text, written twice: word by word, and with a diffusion model that guesses whole blocks. Nothing is lost, and you can watch every guess.", elem_classes="sd-title")
+        gr.Markdown("# SpecDemo\nThe same text, written twice: word by word, and by checking whole blocks that a small diffusion model guessed.", elem_classes="sd-title")
         with gr.Tabs():
             with gr.Tab("Race", id="race"):
                 race_tab(demo, server)
@@ -96,16 +96,17 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     default = next((n for n in FIRST if n in methods), next(iter(methods)))
     first_pair = next(iter(pairs))
     with gr.Row():
-        with gr.Column(scale=5, min_width=320):
-            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=2, max_lines=4, max_length=limits.prompt_chars, elem_id="prompt")
-        with gr.Column(scale=3, min_width=280):
+        with gr.Column(scale=5, min_width=300):
+            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=3, max_lines=5, elem_id="prompt")
+        with gr.Column(scale=3, min_width=280, elem_classes="sd-tight"):
             method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method")
-            explain = gr.Markdown(methods[default].explain, elem_id="explain")
+            example = gr.Dropdown([("Example prompts …", ""), *((name, name) for name in EXAMPLES)], label="Examples", show_label=False, container=False, value="", elem_id="example")
     with gr.Row(equal_height=True):
         run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
         stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=90, scale=1)
         step = gr.Button("Step", elem_id="step", min_width=90, scale=1)
-        example = gr.Dropdown([("Examples …", ""), *((name, name) for name in EXAMPLES)], label="Examples", show_label=False, container=False, value="", elem_id="example", scale=3, min_width=200, allow_custom_value=False)
+        status = gr.Markdown("", elem_id="status", min_height=60)
+    explain = gr.Markdown(methods[default].explain, elem_id="explain")
     with gr.Accordion("Settings", open=False, elem_id="settings"):
         with gr.Row():
             pair = gr.Dropdown([(p.title, name) for name, p in pairs.items()], value=first_pair, label="Pair of models", elem_id="pair")
@@ -116,7 +117,6 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
             top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
             seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
         controls = MethodControls(methods, default)
-    status = gr.Markdown("", elem_id="status", elem_classes="sd-status")
     view = race_view(first_value(server), server.server_functions(), elem_id="race-view")
     with gr.Accordion("Live chart: tokens against time (zoom and hover)", open=True):
         plot = gr.Plot(charts.tokens_over_time(server.recorded(first_name(server))), show_label=False, elem_id="plot")
@@ -126,23 +126,27 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     def ask_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*values[:8], controls.values(values[1], list(values[8:])))
 
-    def on_run(request: gr.Request, *values: Any) -> Iterator[Any]:
-        yield from server.run(request, False, *ask_of(values))
+    def on_enter(request: gr.Request, *values: Any) -> str:
+        return server.enter(request, *ask_of(values))
 
-    def on_step(request: gr.Request, *values: Any) -> tuple[Any, bool]:
+    def on_run(ticket: str, *values: Any) -> Iterator[Any]:
+        yield from server.run(ticket, False, *ask_of(values))
+
+    def on_step(request: gr.Request, *values: Any) -> tuple[Any, str]:
         """Once more with nothing changed: on to the next round. Otherwise a run begins, standing before its first round."""
         return server.step(request, *ask_of(values))
 
-    def on_step_run(request: gr.Request, begin: bool, *values: Any) -> Iterator[Any]:
-        if begin:
-            yield from server.run(request, True, *ask_of(values))
+    def on_step_run(ticket: str, *values: Any) -> Iterator[Any]:
+        if ticket:
+            yield from server.run(ticket, True, *ask_of(values))
 
     quiet = {"api_visibility": "private", "show_progress": "hidden"}
-    running = {"outputs": [view, plot], "concurrency_id": QUEUE, "concurrency_limit": 1, "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
-    begin = gr.State(False)
-    ran = gr.on([run.click, prompt.submit], on_run, everything, **running)
-    stepped = step.click(on_step, everything, [view, begin], queue=False, **quiet).then(on_step_run, [begin, *everything], **running)
-    stop.click(server.stop, None, view, queue=False, cancels=[ran, stepped], **quiet)
+    at_once = quiet | {"queue": False, "trigger_mode": "multiple"}
+    in_line = {"outputs": [view, plot], "concurrency_id": QUEUE, "concurrency_limit": 1, "trigger_mode": "multiple", "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
+    ticket, step_ticket = gr.State(""), gr.State("")
+    gr.on([run.click, prompt.submit], on_enter, everything, ticket, **at_once).then(on_run, [ticket, *everything], **in_line)
+    step.click(on_step, everything, [view, step_ticket], **at_once).then(on_step_run, [step_ticket, *everything], **in_line)
+    stop.click(server.stop, None, view, **at_once)
     example.input(lambda name: EXAMPLES.get(name, gr.skip()), example, prompt, **quiet, queue=False)
 
     def on_method(name: str) -> list[Any]:
@@ -160,7 +164,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
 
     demo.load(on_load, None, [*everything, explain, *controls.groups.values()], **quiet, queue=False)
     demo.load(server.loading, pair, status, concurrency_limit=None, **quiet)
-    pair.input(server.loading, pair, status, concurrency_limit=None, trigger_mode="always_last", **quiet)
+    pair.input(server.loading, pair, status, concurrency_limit=None, **quiet)
 
 
 def add_api(server: Server) -> None:

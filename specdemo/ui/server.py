@@ -20,6 +20,7 @@ from .backend import Backend
 from .controls import Limits
 from .export import export_html
 from .live import Engines, Runs, windows
+from .visitors import Visitors
 
 PLOT_SECONDS = 0.5  # Gradio sends the whole figure every time
 BROKEN = "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to try again."
@@ -32,7 +33,7 @@ class Server:
         self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
         self.engines, self.runs = Engines(backend.load), Runs()
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
-        self.cancels: dict[str, threading.Event] = {}
+        self.visitors = Visitors()
         self.last: dict[str, str] = {}  # what each visitor ran last, to tell a step from a new run
 
     # -- server functions of the view: small, stateless, and safe to call with anything ------------------------------------------
@@ -99,14 +100,15 @@ class Server:
         finally:
             race.close()  # a closed tab ends the engine's round here, and frees its memory
 
-    def run(self, request: gr.Request, stepping: bool, *values: Any) -> Iterator[tuple[Any, Any]]:
-        """The Run listener: (message for the view, figure or nothing)."""
-        cancel = self.cancels[request.session_hash] = threading.Event()
-        self.last[request.session_hash] = repr(values)
+    def run(self, ticket: str, stepping: bool, *values: Any) -> Iterator[tuple[Any, Any]]:
+        """The Run listener: (message for the view, figure or nothing). Ends at once when the ticket was given back meanwhile."""
+        cancel = self.visitors.begin(ticket)
+        if cancel is None:
+            yield gr.skip(), gr.skip()
+            return
         plotted = 0.0
         try:
-            ask = self.ask(*values)
-            for message in self.messages(ask, cancel, stepping):
+            for message in self.messages(self.ask(*values), cancel, stepping):
                 events = self.runs.runs.get(message["run"])
                 now = time.perf_counter()
                 plot = bool(events) and (now - plotted >= PLOT_SECONDS or "ended" in message)
@@ -120,21 +122,23 @@ class Server:
             yield {"run": uuid.uuid4().hex, "refusal": BROKEN}, gr.skip()
         finally:
             cancel.set()
-            if self.cancels.get(request.session_hash) is cancel:
-                del self.cancels[request.session_hash]
+            self.visitors.finish(ticket)
+
+    def enter(self, request: gr.Request, *values: Any) -> str:
+        """A ticket for a run with these values."""
+        self.last[request.session_hash] = repr(values)
+        return self.visitors.enter(request.session_hash)
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""
-        if (cancel := self.cancels.get(request.session_hash)) is not None:
-            cancel.set()
-        return {"ended": True, "nonce": uuid.uuid4().hex}
+        waiting = self.visitors.stop(request.session_hash)
+        return {"ended": True, "nonce": uuid.uuid4().hex} | ({"status": "Stopped before it began."} if waiting else {})
 
-    def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], bool]:
-        """(message, whether a run must begin): the same request again only moves the playhead one round on."""
-        wanted = repr(values)
-        if self.last.get(request.session_hash) == wanted:
-            return {"advance": uuid.uuid4().hex}, False
-        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, True
+    def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], str]:
+        """(message, ticket or nothing): the same request again only moves the playhead one round on."""
+        if self.last.get(request.session_hash) == repr(values):
+            return {"advance": uuid.uuid4().hex}, ""
+        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, self.enter(request, *values)
 
     def api(self, *values: Any) -> Iterator[str]:
         """Windows of events for the public endpoint; refusals become the client's error."""
@@ -150,12 +154,14 @@ class Server:
 
     def forget(self, request: gr.Request) -> None:
         """A tab was closed: end its race, drop what was remembered of it."""
-        if (cancel := self.cancels.pop(request.session_hash, None)) is not None:
-            cancel.set()
+        self.visitors.stop(request.session_hash)
         self.last.pop(request.session_hash, None)
 
     def loading(self, pair: str) -> Iterator[str]:
-        """Words about the model being loaded, until it is there."""
+        """Words about the model being loaded, until it is there. Only a run, which waits its turn, may push another pair out."""
+        if not self.engines.free_for(pair):
+            yield "Another pair is in memory; this one is loaded when you press **Run**."
+            return
         try:
             for message, fraction in self.engines.wait(pair):
                 yield progress_words(message, fraction)

@@ -175,6 +175,19 @@ def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):
     expect(page.locator(".sd-lane-spec")).to_be_visible()
 
 
+@pytest.mark.parametrize("cut", ["start", "prefill", "denoise", "draft", "verify"])
+def test_a_race_cut_short_anywhere_can_be_looked_at(exported, cut):
+    events = [e.to_dict() for e in fake_events(tokens=30)]
+    at = [k for k, e in enumerate(events) if e["kind"] == cut][-1 if cut != "prefill" else 0]
+    page = exported([*events[: at + 1], {"kind": "done", "result": {}, "stopped": True}], reduced_motion="reduce")
+    for beat in range(-1, page_state(page, "view.trace.beats.length")):
+        page_state(page, f"view.player.go({beat})")
+    for tab in ("Denoising", "Lattice", "Tree"):
+        page.get_by_role("tab", name=tab).click()
+    page_state(page, "view.player.finish()")
+    expect(page.locator(".sd-where")).not_to_be_empty()
+
+
 def test_a_missed_window_is_fetched_again(exported):
     events = [e.to_dict() for e in fake_events(tokens=30)]
     page = exported(events[:1], reduced_motion="reduce")
@@ -334,12 +347,15 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):
             if page is one:
                 expect(page.locator("#race-view .sd-badge")).to_have_text("live")
         expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
+        press(two, "Stop")
+        expect(two.locator("#race-view .sd-banner")).to_have_text("Stopped before it began.")
+        press(two, "Run")
         held.gate.set()
         for page, prompt in prompts.items():
             page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
             expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
             expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
-    assert held.most == 1 and held.running == 0 and len(held.asked) == 2
+    assert held.most == 1 and held.running == 0 and [a["prompt"] for a in held.asked] == list(prompts.values())
 
 
 def test_a_closed_tab_leaves_nothing_running(assets, browser):

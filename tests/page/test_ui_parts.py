@@ -18,6 +18,7 @@ from specdemo.ui.controls import Limits, from_link
 from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.live import Engines, Runs, windows
 from specdemo.ui.server import Server
+from specdemo.ui.visitors import Visitors
 
 
 @pytest.fixture
@@ -207,3 +208,21 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
     assert len(list(border.race("p", ask, cancel))) == 1
     assert closed == ["p"] * 3
     assert 30 <= gpu_seconds("p", {"max_new_tokens": 1}) < gpu_seconds("p", {"max_new_tokens": 256}) <= 60
+
+
+def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
+    visitors = Visitors()
+    first = visitors.enter("a")
+    running = visitors.begin(first)
+    second = visitors.enter("a")
+    assert running.is_set(), "Run again means: this one instead"
+    assert visitors.stop("a") is True and visitors.begin(second) is None, "given back while waiting"
+    third = visitors.enter("a")
+    cancel = visitors.begin(third)
+    assert visitors.stop("a") is False and cancel.is_set()
+    visitors.finish(first)
+    visitors.finish(third)
+    assert visitors.stop("a") is False and visitors.begin("never given out") is None
+    other = visitors.enter("b")
+    visitors.enter("a")
+    assert not visitors.begin(other).is_set(), "one visitor's Stop is nobody else's"

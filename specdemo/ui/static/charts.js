@@ -1,6 +1,6 @@
 // Charts drawn from the same events as everything else, so that they follow the scrub bar and travel in the exported page.
 
-const BOX = { w: 340, h: 190, l: 40, r: 10, t: 10, b: 32 };
+const BOX = { w: 340, h: 190, l: 48, r: 10, t: 10, b: 32 };
 
 function ticks(high, n = 4) {
   const raw = high / n || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -16,7 +16,7 @@ function frame({ xhigh, yhigh, xlabel, ylabel, label, xbands }) {
   const sx = (v) => BOX.l + ((BOX.w - BOX.l - BOX.r) * v) / (xhigh || 1), sy = (v) => BOX.h - BOX.b - ((BOX.h - BOX.t - BOX.b) * v) / (yhigh || 1);
   for (const v of ticks(yhigh)) svg.append(s("line", { class: "sd-grid", x1: BOX.l, x2: BOX.w - BOX.r, y1: sy(v), y2: sy(v) }), s("text", { class: "sd-ty", x: BOX.l - 5, y: sy(v) + 4, text: tick(v) }));
   if (!xbands) for (const v of ticks(xhigh, 5)) svg.append(s("text", { class: "sd-tx", x: sx(v), y: BOX.h - BOX.b + 14, text: tick(v) }));
-  svg.append(s("text", { class: "sd-tx", x: (BOX.l + BOX.w) / 2, y: BOX.h - 3, text: xlabel }), s("text", { class: "sd-tx", x: 12, y: BOX.h / 2 - 8, transform: `rotate(-90 12 ${BOX.h / 2 - 8})`, text: ylabel }));
+  svg.append(s("text", { class: "sd-tx", x: (BOX.l + BOX.w) / 2, y: BOX.h - 3, text: xlabel }), s("text", { class: "sd-tx", x: 10, y: BOX.h / 2 - 8, transform: `rotate(-90 10 ${BOX.h / 2 - 8})`, text: ylabel }));
   return { svg, sx, sy };
 }
 

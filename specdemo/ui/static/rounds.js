@@ -28,7 +28,7 @@ function summary(trace, round, stage) {
   if (stage === "draft" || !verify) return `${made}${why}${hope}. Next, the target checks all of them in one pass.`;
   const own = verify.kept.find((k) => k.source === "correction" || k.source === "bonus" || k.source === "plain");
   const tail = !own ? "" : own.source === "plain" ? ` It wrote “${boxed(own.text || trace.word(own.id))}” itself.`
-    : own.source === "bonus" ? ` Everything was right, so its own next token “${boxed(own.text || trace.word(own.id))}” came free.`
+    : own.source === "bonus" ? ` ${branches ? "The branch it followed was right to its end" : "Everything was right"}, so its own next token “${boxed(own.text || trace.word(own.id))}” came free.`
     : ` Then it put its own “${boxed(own.text || trace.word(own.id))}” where the draft went wrong.`;
   const kept = n ? ` and kept ${round.accepted}` : "";
   const cut = verify.cut ? ` ${plural(verify.cut, "token")} after the stop ${verify.cut === 1 ? "was" : "were"} dropped.` : "";
@@ -125,9 +125,10 @@ class RoundView {
       button.tabIndex = name === active ? 0 : -1;
     }
     this.body.setAttribute("aria-label", this.tabs[active].textContent);
-    const keep = this.body.scrollLeft;
+    const keep = this.body.scrollLeft, held = this.body.contains(document.activeElement);
     this.body.replaceChildren(...(round ? { denoise: denoiseView, lattice: latticeView, tree: treeView }[active](trace, round, stage, upto) : []));
     this.body.scrollLeft = keep;
+    if (held) this.body.focus({ preventScroll: true }); // the node that had it is gone; keys must go on working
   }
 }
 

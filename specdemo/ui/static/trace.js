@@ -125,7 +125,8 @@ const FOLD = {
   done(trace, e) {
     trace.done = { ...e, result: e.result || {} };
     const end = trace.spec.length ? trace.spec[trace.spec.length - 1].t : 0;
-    for (const token of trace.ar) if (token.t > end) trace.beats.push({ t: token.t, kind: "ar", round: trace.rounds.length - 1, upto: 0 });
+    const last = trace.rounds.filter((r) => r.verify).length - 1; // a round that Stop cut short was never checked
+    for (const token of trace.ar) if (token.t > end) trace.beats.push({ t: token.t, kind: "ar", round: last, upto: 0 });
   },
 };
 

@@ -20,6 +20,7 @@ class View {
     this.root.append(this.head(), this.banner, this.score(), h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root), this.legend(), this.player.root, this.roundView.root, this.charts.root, this.foot(), this.spoken);
     this.root.addEventListener("keydown", (e) => { if (e.key === "Escape") this.tip.hide(); this.player.key(e); });
     element.replaceChildren(this.root);
+    if (this.options.standalone) document.addEventListener("keydown", (e) => { if (e.target === document.body) this.player.key(e); });
     watchTheme(this.root, this.options.standalone);
   }
 
@@ -121,6 +122,7 @@ class View {
 
   ended(total) {
     this.running = false;
+    if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
     this.total = Math.max(this.total, total);
     if (this.trace.events.length < this.total) this.fetchMissing();
     else if (!this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
@@ -180,13 +182,13 @@ class View {
     const beats = trace.beats, at = player.pinned ? beats.length - 1 : player.beat;
     const beat = at >= 0 ? beats[at] : null;
     const ended = player.pinned || (at === beats.length - 1 && player.t >= trace.end);
-    const round = beat ? trace.rounds[beat.round] : null;
-    const closed = beat && (beat.kind === "verify" || beat.kind === "ar");
+    const round = (beat && trace.rounds[beat.round]) || null;
+    const closed = Boolean(round && round.verify && (beat.kind === "verify" || beat.kind === "ar"));
     const spec = ended && !this.running ? trace.spec.length : !round ? Math.min(1, trace.spec.length) : closed ? round.first + round.count : round.first;
     const t = player.pinned ? trace.end : player.t;
     const ar = ended ? trace.ar.length : countUntil(trace.ar, t);
     const last = (tokens, n) => (n ? tokens[n - 1].t : 0);
-    return { t, beat, round, ended, ar, spec: Math.min(spec, trace.spec.length), stage: closed ? "verify" : beat ? beat.kind : "denoise", arClock: ar < trace.ar.length && !player.pinned ? t : last(trace.ar, ar), specClock: ended || (closed && beat.round === trace.rounds.length - 1) ? last(trace.spec, spec) : player.pinned ? last(trace.spec, spec) : t, rounds: !beat ? 0 : closed ? beat.round + 1 : beat.round };
+    return { t, beat, round, ended, ar, spec: Math.min(spec, trace.spec.length), stage: closed ? "verify" : beat && beat.kind === "draft" ? "draft" : "denoise", arClock: ar < trace.ar.length && !player.pinned ? t : last(trace.ar, ar), specClock: ended || (closed && beat.round === trace.rounds.length - 1) ? last(trace.spec, spec) : player.pinned ? last(trace.spec, spec) : t, rounds: !beat ? 0 : closed ? beat.round + 1 : Math.max(0, beat.round) };
   }
 
   draw() {
