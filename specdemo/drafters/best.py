@@ -18,7 +18,7 @@ from .learned import Calibration, Cell, Pace, Smooth
 from .ngram import Followers
 from .trie import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
-COPIED = (0.15, 0.35, 0.5, 0.6, 0.75)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
+COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
 SECOND = 0.35  # the same for the next follower, relative to the one before it
 FLOOR = 0.004  # paths less likely than this are not worth looking at
 DEEPEST = 24  # longest path, which only a copy reaches
