@@ -1,5 +1,6 @@
 """Every method in the engine: a tiny random target with a tiny random network writes its own plain text, and *ratio* keeps its law."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from tiny import engine_for, tiny_llama
 
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import checked
+from specdemo.drafters.trie import expected_streak
 from specdemo.engine import Request, Sampling
 from specdemo.engine import accept as acceptance
 from specdemo.engine.lane import Lane
@@ -52,6 +54,27 @@ def test_every_method_writes_the_plain_text(engine, method, sampling):
 @pytest.mark.parametrize(("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"])
 def test_the_other_rules_write_the_plain_text_when_greedy(engine, method, rule):
     assert write(engine, method, Sampling(), rule=rule) == write(engine, "ar", Sampling())
+
+
+def test_self_selection_shows_the_targets_own_scores(engine):
+    """Under point-mass every draft carries the streak the target's probabilities promise, and the one with the highest is the chosen one."""
+    params = checked(METHODS["specdiff2"].params, {"drafts": 6})
+    request = Request("x", "specdiff2", params, sampling=Sampling(temperature=1.0, seed=4), record=True, rule="point-mass")
+    lane, seen = Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].make(engine.loaded, params)), 0
+    with torch.inference_mode():
+        lane.prefill()
+        while not lane.finish:
+            *_, made, verdict = lane.advance()
+            for one in made.notes.get("drafts", ()):
+                p = [verdict.p[node] for node in one["nodes"]]
+                known = p[: p.index(None)] if None in p else p  # the event tells p only along the path that was walked
+                low, rest = expected_streak(known), math.prod(known) * (len(p) - len(known))
+                assert low - 1e-5 <= one["score"] <= low + rest + 1e-5 and one["own"] > 0
+                seen += 1
+            if seen:
+                scores = [one["score"] for one in made.notes["drafts"]] if made.tokens else [0]
+                assert scores[made.notes.get("chosen", 0)] == max(scores)
+    assert seen >= 6
 
 
 # -- the law under ratio, exactly: every draw of the drafter and every coin of the acceptance is walked ------------------------------

@@ -143,6 +143,10 @@ class Lane:
         self.rounds += 1
         self.drafting_rounds += n > 0
         self.accepted += min(len(kept), len(accepted.path))
+        if accepted.chosen is not None and "drafts" in draft.notes:  # self-selection: the target's scores decided, so they are the ones to see
+            draft.notes["chosen"] = accepted.chosen
+            for one, streak in zip(draft.notes["drafts"], accepted.streaks, strict=True):
+                one["own"], one["score"] = one.get("score"), streak
         events: list[Event] = []
         if self.request.record:
             for frame in draft.frames:
