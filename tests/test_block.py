@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import features_of, make_tiny_drafter, make_tiny_target
+from tiny_models import features_of, make_tiny_drafter, make_tiny_target
 
 from specdemo.models.ar import ArDrafter, ArDrafterConfig
 from specdemo.models.block import BlockDrafter, BlockDrafterConfig

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 import torch
-from tiny import VOCAB, Proposes, Script, engine_for, oracle, tiny_engine, tiny_llama
+from tiny import VOCAB, Proposes, Script, engine_for, oracle, tiny_engine
+from tiny_models import make_tiny_target
 from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from specdemo.drafters.base import Draft
@@ -62,7 +63,7 @@ def noisy_tree(truth, dice):
 @pytest.mark.parametrize(
     "model",
     [
-        tiny_llama(),
+        make_tiny_target(),
         Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)),
         Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32)),
         MistralForCausalLM(MistralConfig(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, sliding_window=None)),
@@ -91,7 +92,7 @@ def test_step_equals_the_library(model):
 
 def test_tree_rows_equal_their_own_paths():
     """Every node's logits are those of reading its path alone: ancestors only, positions by depth, padding unseen."""
-    target = Target(tiny_llama())
+    target = Target(make_tiny_target())
     parent = [-1, -1, 0, 0, 1, 2, 5, 4]
     tokens = [7, 8, 9, 10, 11, 12, 13, 14]
     with torch.inference_mode():
@@ -113,7 +114,7 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
     """D²SD's merge by log-sum-exp, by the library's kernel and by our own arithmetic, on a tree, also with nothing committed before it."""
     if fallback:
         monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-    target = Target(tiny_llama())
+    target = Target(make_tiny_target())
     parent, tokens = [-1, -1, 0, 0, 1, 2, 5, 4], [7, 8, 9, 10, 11, 12, 13, 14]
     with torch.inference_mode():
         for prompt in ([], PROMPT):
@@ -126,7 +127,7 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
 
 def test_commit_moves_the_accepted_path_together():
     """C31: after keeping a scattered path the cache continues as if it had been read in order."""
-    target = Target(tiny_llama())
+    target = Target(make_tiny_target())
     with torch.inference_mode():
         cache = target.new_cache(64)
         target.read(cache, PROMPT)
@@ -230,7 +231,7 @@ def test_exact_check_and_its_teeth():
 
 
 def test_equal_widths_hold_the_verify_width_and_are_measured():
-    widths = equal_widths(Target(tiny_llama()))
+    widths = equal_widths(Target(make_tiny_target()))
     assert 16 in widths and widths == sorted(widths)
 
 

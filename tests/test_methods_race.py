@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import make_tiny_drafter
 from test_drafters import FakeNet, context, loaded
 from tiny import engine_for, tiny_llama
+from tiny_models import make_tiny_drafter
 
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import checked

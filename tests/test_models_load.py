@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from conftest import features_of, make_tiny_drafter, make_tiny_target, make_tiny_tokenizer
 from safetensors.torch import load_file, save_file
+from tiny_models import features_of, make_tiny_drafter, make_tiny_target, make_tiny_tokenizer
 
 from specdemo.errors import Refusal
 from specdemo.models.check import check_mask_id, check_target, check_tokenizers

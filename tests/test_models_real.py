@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import features_of
+from tiny_models import features_of
 
 from specdemo.models.load import load_drafter
 from specdemo.models.pairs import ROOT

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import features_of, make_tiny_drafter
+from tiny_models import features_of, make_tiny_drafter
 
 from specdemo.errors import Refusal
 from specdemo.training import objectives

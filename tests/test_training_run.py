@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from conftest import features_of, make_tiny_target
+from tiny_models import features_of, make_tiny_target
 
 from specdemo.errors import Refusal
 from specdemo.training import checkpoint

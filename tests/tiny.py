@@ -5,23 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tiny_models import make_tiny_target
 
 from specdemo.drafters.base import Draft
 from specdemo.engine.load import Engine
 from specdemo.engine.target import Target
 
 VOCAB = 128
-
-
-def tiny_llama(**changes) -> LlamaForCausalLM:
-    """Random Llama with sharpened logits, fp32, the same at every call."""
-    torch.manual_seed(0)
-    config = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512)
-    model = LlamaForCausalLM(LlamaConfig(**(config | changes))).eval()
-    for parameter in model.parameters():
-        parameter.data.mul_(4 if parameter.dim() > 1 else 1)
-    return model
 
 
 class Letters:
@@ -46,7 +36,7 @@ def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> 
 
 
 def tiny_engine(eos=(), pieces=None, **changes) -> Engine:
-    return engine_for(Target(tiny_llama(**changes)), eos, pieces)
+    return engine_for(Target(make_tiny_target(**changes)), eos, pieces)
 
 
 class Script:

@@ -34,6 +34,7 @@ class Lane:
     def __init__(self, engine: Engine, request: Request, prompt_ids: list[int], max_new_tokens: int, drafter: Drafter | None = None, width: int | None = None):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name = "ar" if drafter is None else "spec"
+        self.rule = "match" if request.sampling.greedy else request.rule  # all rules are the same rule where p is one-hot
         self.width = width or engine.ar_width
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
         capacity = len(prompt_ids) + max_new_tokens + max(engine.widths[-1], self.width)
@@ -96,7 +97,7 @@ class Lane:
         width = self.engine.width_for(n + 1)
         logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps, draft.cascade)
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
-        accepted = accept(draft, rows, self.request.rule, self.dice)
+        accepted = accept(draft, rows, self.rule, self.dice)
         self.cache.commit(accepted.path)
         if features is not None:
             self.features.append(features[[0, *(node + 1 for node in accepted.path)]])
@@ -121,7 +122,7 @@ class Lane:
                 take_features=self._take_features,
                 budget=self.engine.widths[-1] - 1,
                 record=self.request.record,
-                rule=self.request.rule,
+                rule=self.rule,
                 temperature=self.request.sampling.temperature,
                 generator=self.draft_dice,
                 row_ms=self.engine.row_ms,
@@ -153,6 +154,10 @@ class Lane:
                 frame.round = round_number
                 frame.vocab = self.engine.vocab([*frame.ids, *(int(i) for top in frame.top for i, _ in top)])
             events += draft.frames
+        if accepted.chosen is not None and "drafts" in draft.notes:  # self-selection by the target's own p, beside the drafter's guess
+            draft.notes["chosen"] = accepted.chosen
+            for one, streak in zip(draft.notes["drafts"], accepted.streaks, strict=True):
+                one["streak"] = streak
         note_ids = _ids_in(draft.notes) if self.request.record else []
         events.append(
             DraftMade(round_number, draft.tokens, draft.parent, draft.probs, draft.origin, draft.notes, seconds[0], self.engine.vocab([*draft.tokens, *note_ids]))
