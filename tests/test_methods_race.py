@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_drafters import FakeNet, context, loaded
-from tiny import engine_for, tiny_llama
-from tiny_models import make_tiny_drafter
+from tiny import engine_for
+from tiny_models import make_tiny_drafter, make_tiny_target
 
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import checked
@@ -23,7 +23,7 @@ PROMPT = [3, 14, 15, 92, 65, 3, 14, 15]
 
 @pytest.fixture(scope="module")
 def engine():
-    model = tiny_llama()
+    model = make_tiny_target()
     net = make_tiny_drafter(model, block_size=16)
     engine = engine_for(Target(model))
     engine.loaded = SimpleNamespace(**vars(engine.loaded) | {"model": model, "networks": {"block": net}})
