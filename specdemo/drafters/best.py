@@ -29,7 +29,7 @@ Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn abou
 
 @dataclass(frozen=True)
 class Params:
-    gamma: int = number(10, 1, 15, "Masks in the block, so the depth to which the network drafts")
+    gamma: int = number(8, 1, 15, "Masks in the block, so the depth to which the network drafts")
     copies: int = number(3, 0, 8, "Most followers of the same words earlier in the text that join the tree at a node; 0 for none")
     sleep: str = choice("yes", ("yes", "no"), "Whether the network sleeps while it does not pay")
 

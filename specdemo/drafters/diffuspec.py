@@ -24,8 +24,8 @@ Row = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Params:
-    k_max: int = number(15, 1, 15, "Longest draft, in masks (the paper: 30)")
-    k_min: int = number(7, 1, 15, "Shortest draft (the paper: 20)")
+    k_max: int = number(10, 1, 15, "Longest draft, in masks (the paper: 30)")
+    k_min: int = number(5, 1, 15, "Shortest draft (the paper: 20)")
     steps: int = number(1, 1, 8, "Refinement passes S before the lattice is read")
     beam: int = number(3, 1, 16, "Paths kept by the search, B")
     tau: float = number(0.8, 0.05, 1.0, "A position keeps the fewest candidates with this much probability together, τ")

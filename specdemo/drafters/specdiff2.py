@@ -15,7 +15,7 @@ KEPT = 64  # candidates of a position that are sampled from; acceptance never us
 class Params:
     gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens of each draft")
     drafts: int = number(8, 1, 32, "K, how many drafts are drawn from the one pass")
-    temperature: float = number(1.5, 0.1, 4.0, "Temperature of the drafts, higher = more different", step=0.1)
+    temperature: float = number(1.0, 0.1, 4.0, "Temperature of the drafts, higher = more different (the paper: 1.0 to 1.5)", step=0.1)
     argmax: str = choice("yes", ("yes", "no"), "Whether the first of the K drafts is the best guess at every position")
 
 

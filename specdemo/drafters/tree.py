@@ -12,7 +12,7 @@ from .trie import best_first, boundary_scores, branching, marginals, nodes_that_
 
 @dataclass(frozen=True)
 class Params:
-    gamma: int = number(10, 1, 15, "Masks in the block, so the depth of the tree")
+    gamma: int = number(8, 1, 15, "Masks in the block, so the depth of the tree")
     budget: int = number(0, 0, 63, "Nodes of the tree; 0 takes as many as pay by the measured cost of a target pass")
 
 
