@@ -117,7 +117,7 @@ STEPS: list[dict[str, Any]] = [
             "Download the trace or the web page to keep a run; the share link lets somebody else run the same one.",
         ],
         "look": "the fastest method on the same kind of prompt, recorded on the machine named under the prompt.",
-        "trace": "best", "moment": {"play": True}, "points": ["save"],
+        "trace": "best", "moment": {"play": True}, "points": ["player", "save"],
     },
 ]
 

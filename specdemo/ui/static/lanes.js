@@ -104,7 +104,7 @@ class Lane {
     group.dataset.fallen = "1";
     const { nodes, behind } = fallen(round);
     if (!nodes.length) return;
-    const some = nodes.slice(0, 1).map((i) => h("span", { class: "sd-tok sd-rejected", "data-node": i, "data-in": round.index, text: flow(this.view.trace.word(round.draft.tokens[i])) || "◌" }));
+    const some = nodes.slice(0, 1).map((i) => h("span", { class: "sd-tok sd-rejected", "data-node": i, "data-in": round.index, text: boxed(this.view.trace.word(round.draft.tokens[i]), 18) }));
     const more = nodes.length - some.length + behind;
     group.append(h("span", { class: "sd-fallen", role: "note", "aria-label": `${nodes.length + behind} drafts thrown away here` }, some, more ? h("span", { class: "sd-more", text: `+${more}` }) : null));
   }

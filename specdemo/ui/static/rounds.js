@@ -126,7 +126,8 @@ class RoundView {
     }
     this.body.setAttribute("aria-label", this.tabs[active].textContent);
     const keep = this.body.scrollLeft, held = this.body.contains(document.activeElement);
-    this.body.replaceChildren(...(round ? { denoise: denoiseView, lattice: latticeView, tree: treeView }[active](trace, round, stage, upto) : []));
+    const room = this.body.clientWidth || 900;
+    this.body.replaceChildren(...(round ? { denoise: denoiseView, lattice: latticeView, tree: treeView }[active](trace, round, stage, upto, room) : []));
     this.body.scrollLeft = keep;
     if (held) this.body.focus({ preventScroll: true }); // the node that had it is gone; keys must go on working
   }
@@ -138,7 +139,7 @@ function denoiseView(trace, round, stage, upto) {
   if (!frames.length) return [h("p", { class: "sd-empty", text: "This round has no denoising steps to show: nothing was filled in from masks. See the tree for what was proposed." })];
   const blocks = new Map();
   for (const frame of frames) {
-    const key = `${num(frame.row)} ${str(frame.label)}`;
+    const key = num(frame.row); // the steps of one block, whatever each is called
     if (!blocks.has(key)) blocks.set(key, []);
     blocks.get(key).push(frame);
   }
@@ -165,18 +166,17 @@ function denoiseTable(trace, round, stage, steps, many) {
       return h("td", { class: `sd-v sd-v-${status || "none"}`, "data-node": i >= 0 ? i : null, tabindex: i >= 0 ? 0 : null, text: status ? `${STATUS_MARK[status] || "·"} ${status}` : "not sent" });
     })));
   }
-  const label = str(steps[0].label);
-  return h("table", { class: "sd-denoise" }, many || label ? h("caption", { text: label || `block ${num(steps[0].row) + 1}` }) : null, h("thead", {}, head), h("tbody", {}, rows));
+  return h("table", { class: "sd-denoise" }, many ? h("caption", { text: str(steps[0].label) || `block ${num(steps[0].row) + 1}` }) : null, h("thead", {}, head), h("tbody", {}, rows));
 }
 
 /** A column a position, a row a candidate, the chosen path drawn through, the target's verdict on each node it saw. */
-function latticeView(trace, round, stage, upto) {
+function latticeView(trace, round, stage, upto, room) {
   const frames = (stage === "denoise" ? round.frames.slice(0, upto) : round.frames).filter((f) => list(f.top).length);
   const notes = stage !== "denoise" && round.draft ? round.draft.notes : {};
   const first = frames.filter((f) => num(f.row) === num(frames[frames.length - 1].row));
   const columns = list(notes.lattice || (first.length ? first[first.length - 1].top : [])).map((column) => list(column).slice(0, 8));
   if (!columns.length) return [h("p", { class: "sd-empty", text: "No candidates were recorded for this round." })];
-  const W = 108, H = 34, X = 122, Y = 42, top = 26;
+  const X = clamp(room / columns.length, 94, 122), W = X - 14, H = 34, Y = 42, top = 26;
   const deep = Math.max(...columns.map((c) => c.length));
   const draft = stage === "denoise" ? null : round.draft;
   const paths = list(notes.paths).map((p) => list(p && p.ids));
@@ -224,7 +224,7 @@ function targetPicks(round) {
 /** A candidate as an SVG box: word, probability, verdict mark. Shape says the verdict too: thick, dashed, or thin outline. */
 function box(trace, o) {
   const mark = o.status ? STATUS_MARK[o.status] : "";
-  const word = boxed(trace.word(o.id), o.p === null || o.p === undefined ? 11 : 8);
+  const word = boxed(trace.word(o.id), Math.floor((o.w - (o.status || o.p === null || o.p === undefined ? 34 : 46)) / 7.4));
   const label = `${spoken(trace.word(o.id))}${o.p === null || o.p === undefined ? "" : `, ${percent(o.p)}`}${o.status ? `, ${o.status}` : ""}${o.chosen ? ", on the path" : ""}`;
   return s("g", { class: `sd-box sd-box-${o.status || (o.chosen ? "chosen" : "plain")}`, transform: `translate(${o.x},${o.y})`, role: "img", "aria-label": label, tabindex: o.node >= 0 ? 0 : null, "data-node": o.node >= 0 ? o.node : null },
     s("rect", { width: o.w, height: o.h, rx: 6 }),

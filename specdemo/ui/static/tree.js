@@ -1,17 +1,17 @@
 // The tree of candidates, with the scores that decided where it branches.
 
-function treeView(trace, round, stage) {
+function treeView(trace, round, stage, upto, room) {
   const { draft, verify } = round;
   if (!draft || stage === "denoise") return [h("p", { class: "sd-empty", text: "The candidates appear here when denoising is over." })];
   const out = [draftTable(trace, round, stage), lengthNote(draft.notes.length)].filter(Boolean);
   if (!draft.tokens.length) return [...out, h("p", { class: "sd-empty", text: draft.notes.why ? str(draft.notes.why) : "Nothing was drafted: the target wrote this token alone." })];
   const seen = stage === "verify";
-  const W = 108, H = 30, X = 134, Y = 38, left = 110;
   const bounds = list(draft.notes.boundaries).map((r) => num(r));
   const top = bounds.length ? 84 : 26;
   const rows = treeRows(draft);
   const count = Math.max(1, rows.count);
   const deepest = Math.max(...draft.depth) + (seen ? 1 : 0);
+  const left = 100, X = clamp((room - left - 8) / deepest, 106, 134), W = X - 26, H = 30, Y = 38;
   const x = (depth) => left + (depth - 1) * X, y = (row) => top + row * Y;
   const path = new Set(acceptedPath(round));
   const origins = [...new Set(draft.origin.map(str))];
@@ -20,18 +20,18 @@ function treeView(trace, round, stage) {
   for (let d = 1; d <= Math.max(...draft.depth); d++) if (!bounds.length) svg.append(s("text", { class: "sd-col", x: x(d) + W / 2, y: 16, text: `+${d}` }));
   const anchor = trace.spec[round.first - 1];
   svg.append(s("g", { class: "sd-box sd-box-anchor", transform: `translate(4,${y(rows.anchor)})`, role: "img", "aria-label": `anchor: ${anchor ? spoken(anchor.text || trace.word(anchor.id)) : ""}` },
-    s("rect", { width: W - 8, height: H, rx: 15 }), s("text", { class: "sd-word", x: 10, y: H / 2 + 4, text: anchor ? boxed(anchor.text || trace.word(anchor.id), 10) : "anchor" })));
+    s("rect", { width: left - 22, height: H, rx: 15 }), s("text", { class: "sd-word", x: 10, y: H / 2 + 4, text: anchor ? boxed(anchor.text || trace.word(anchor.id), 8) : "anchor" })));
   const edge = (x0, y0, x1, y1, cls) => s("path", { class: cls, d: `M${x0},${y0} C${x0 + 16},${y0} ${x1 - 16},${y1} ${x1},${y1}` });
   draft.tokens.forEach((_, i) => {
     const p = draft.parent[i];
-    svg.append(edge(p < 0 ? 4 + W - 8 : x(draft.depth[p]) + W, (p < 0 ? y(rows.anchor) : y(rows.row[p])) + H / 2, x(draft.depth[i]), y(rows.row[i]) + H / 2, `sd-edge${seen && path.has(i) ? " sd-edge-kept" : ""}`));
+    svg.append(edge(p < 0 ? left - 18 : x(draft.depth[p]) + W, (p < 0 ? y(rows.anchor) : y(rows.row[p])) + H / 2, x(draft.depth[i]), y(rows.row[i]) + H / 2, `sd-edge${seen && path.has(i) ? " sd-edge-kept" : ""}`));
   });
   draft.tokens.forEach((id, i) => {
     svg.append(box(trace, { x: x(draft.depth[i]), y: y(rows.row[i]), w: W, h: H, id, p: maybe(draft.q[i]), status: seen ? verify.status[i] : null, node: i, chosen: false, pick: seen && verify.picks[draft.parent[i] + 1] === id }));
     if (origins.length > 1 && str(draft.origin[i]) !== origins[0]) svg.append(s("rect", { class: "sd-stripe", x: x(draft.depth[i]) - 5, y: y(rows.row[i]) + 3, width: 4, height: H - 6, rx: 2 }));
   });
   const own = seen && verify.kept.find((k) => k.source === "correction" || k.source === "bonus");
-  if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H });
+  if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H, left });
   const words = bounds.length ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there. " : "";
   const stripes = origins.length > 1 ? `Grey stripe on the left: from ${origins.slice(1).join(", ")}; without: from ${origins[0]}. ` : "";
   const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; dashed orange box = the token the target added." : "Bar in each box: the drafter's probability."}` });
@@ -58,7 +58,7 @@ function treeRows(draft) {
 }
 
 /** The token the target wrote itself, drawn after the last node it kept, on a free row. */
-function ownToken(trace, round, own, rows, { svg, edge, x, y, W, H }) {
+function ownToken(trace, round, own, rows, { svg, edge, x, y, W, H, left }) {
   const path = acceptedPath(round), last = path.length ? path[path.length - 1] : -1;
   const depth = last < 0 ? 0 : round.draft.depth[last];
   const from = last < 0 ? rows.anchor : rows.row[last];
@@ -66,9 +66,9 @@ function ownToken(trace, round, own, rows, { svg, edge, x, y, W, H }) {
   let row = from;
   while (taken.has(`${depth + 1}:${row}`)) row += 1;
   if (row >= rows.count) svg.setAttribute("height", y(row + 1) + 6);
-  svg.append(edge(last < 0 ? 4 + W - 8 : x(depth) + W, y(from) + H / 2, x(depth + 1), y(row) + H / 2, "sd-edge sd-edge-own"));
+  svg.append(edge(last < 0 ? left - 18 : x(depth) + W, y(from) + H / 2, x(depth + 1), y(row) + H / 2, "sd-edge sd-edge-own"));
   svg.append(s("g", { class: `sd-box sd-box-${own.source}`, transform: `translate(${x(depth + 1)},${y(row)})`, role: "img", "aria-label": `${own.source}: ${spoken(own.text || trace.word(own.id))}` },
-    s("rect", { width: W, height: H, rx: 6 }), s("text", { class: "sd-word", x: 7, y: H / 2 + 4, text: boxed(own.text || trace.word(own.id), 9) }), s("text", { class: "sd-mark", x: W - 5, y: H / 2 + 4, text: own.source === "bonus" ? "+" : "▲" })));
+    s("rect", { width: W, height: H, rx: 6 }), s("text", { class: "sd-word", x: 7, y: H / 2 + 4, text: boxed(own.text || trace.word(own.id), Math.floor((W - 26) / 7.4)) }), s("text", { class: "sd-mark", x: W - 5, y: H / 2 + 4, text: own.source === "bonus" ? "+" : "▲" })));
 }
 
 function boundaryBars(svg, bounds, branches, at) {

@@ -247,7 +247,7 @@ class View {
     this.lanes.ar.title.textContent = "Plain decoding";
     this.lanes.ar.sub.textContent = "one token per pass of the target";
     this.lanes.spec.title.textContent = `Draft and verify: ${str(start.method)}`;
-    this.lanes.spec.sub.textContent = "a block is drafted, the same target checks it in one pass";
+    this.lanes.spec.sub.textContent = "drafts ahead; the same target checks them in one pass";
   }
 
   openToken(kind, i) {
