@@ -53,7 +53,7 @@ def draft_of(story: Story, method: str, at: int, right: int, gamma: int) -> tupl
     if method == "diffuspec":
         notes = {"lattice": tops, "paths": [{"ids": guess, "score": -1.25}, {"ids": [2010 + k for k in range(n)], "score": -2.5}], "path": 0, "length": {"k": n, "gen": n - 0.5, "acc": float(right)}}
     if method == "specdiff2":
-        notes = {"drafts": [{"ids": guess, "score": 2.5}, {"ids": [2010 + k for k in range(n)], "score": 0.5}], "chosen": 0}
+        notes = {"drafts": [{"ids": guess, "score": 2.5, "own": 1.75}, {"ids": [2010 + k for k in range(n)], "score": 0.5, "own": 1.25}], "chosen": 0}
     if method in ("d2sd", "best", "tree", "specdiff2"):
         at_branch = min(1, n - 1)
         for k in range(at_branch, n):  # a second branch after the first token

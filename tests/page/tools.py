@@ -15,13 +15,13 @@ WAIT = 30_000  # milliseconds; two busy cores are slow
 
 
 @contextmanager
-def serving(backend, assets: Path, **more):
-    """A page on a free port: (url, demo)."""
+def serving(backend, assets: Path, methods=None, pairs=None, **more):
+    """A page on a free port, with made-up methods and pairs unless given: (url, demo)."""
     from fake_race import METHODS, PAIRS
 
     from specdemo.ui.page import build_demo, launch_options
 
-    demo = build_demo(backend, METHODS, PAIRS, assets=assets, **more)
+    demo = build_demo(backend, methods or METHODS, pairs or PAIRS, assets=assets, **more)
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, server_port=None, **launch_options())
     try:
         yield url, demo

@@ -83,21 +83,32 @@ function boundaryBars(svg, bounds, branches, at) {
 
 /** Several drafts or searched paths side by side with the score that chose between them. */
 function draftTable(trace, round, stage) {
-  const { notes } = round.draft;
-  const rows = list(notes.drafts || notes.paths), chosen = num(notes.drafts ? notes.chosen : notes.path);
+  const { notes } = round.draft, seen = stage === "verify";
+  const rows = list(notes.drafts || notes.paths).slice(0, 12);
   if (rows.length < 2) return null;
-  const scores = rows.map((d) => num(d && d.score)), low = Math.min(...scores), span = Math.max(...scores) - low || 1;
+  const judged = rows.some((d) => d && maybe(d.own) !== null); // the target's scores chose; they are known only after its pass
+  const chosen = judged && !seen ? -1 : num(notes.drafts ? notes.chosen : notes.path);
+  const columns = judged ? [["drafter expects", (d) => maybe(d && d.own)], ["target promises", (d) => (seen ? maybe(d && d.score) : null)]] : [["score", (d) => maybe(d && d.score)]];
   return h("div", { class: "sd-scroll" }, h("table", { class: "sd-drafts" },
-    h("caption", { text: notes.drafts ? "Parallel drafts, scored by the streak they promise" : "Paths searched through the lattice, best score first" }),
-    h("tbody", {}, rows.slice(0, 12).map((d, i) => {
-      const ids = list(d && d.ids), nodes = follow(round.draft, ids);
-      return h("tr", { class: i === chosen ? "sd-chosen" : "" }, h("th", { scope: "row", text: `${i === chosen ? "▶ " : ""}${i + 1}` }),
-        h("td", { class: "sd-score" }, h("span", { class: "sd-score-bar", style: `width:${10 + (50 * (scores[i] - low)) / span}px` }), h("span", { text: scores[i].toFixed(2) })),
-        h("td", {}, ids.map((id, k) => {
-          const status = stage === "verify" && nodes[k] >= 0 ? round.verify.status[nodes[k]] : null;
-          return h("span", { class: `sd-chip sd-chip-${status || "none"}`, text: `${boxed(trace.word(id), 10)}${status && status !== "unreached" ? ` ${STATUS_MARK[status]}` : ""}` });
-        })));
-    }))));
+    h("caption", { text: notes.drafts ? "Parallel drafts from one pass, by the streak of accepted tokens they promise" : "Paths searched through the lattice, best score first" }),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col", text: "" }), columns.map(([name]) => h("th", { scope: "col", text: name })), h("th", { scope: "col", text: "tokens" }))),
+    h("tbody", {}, rows.map((d, i) => h("tr", { class: i === chosen ? "sd-chosen" : "" }, h("th", { scope: "row", text: `${i === chosen ? "▶ " : ""}${i + 1}` }),
+      columns.map(([, read]) => scoreCell(read(d), rows.map(read))), h("td", {}, draftChips(trace, round, list(d && d.ids), seen)))))));
+}
+
+/** A bar as long as the score is high among the others. */
+function scoreCell(score, all) {
+  if (score === null) return h("td", { text: "–" });
+  const known = all.filter((x) => x !== null), low = Math.min(...known), span = Math.max(...known) - low || 1;
+  return h("td", { class: "sd-score" }, h("span", { class: "sd-score-bar", style: `width:${8 + (46 * (score - low)) / span}px` }), h("span", { text: score.toFixed(2) }));
+}
+
+function draftChips(trace, round, ids, seen) {
+  const nodes = follow(round.draft, ids);
+  return ids.map((id, k) => {
+    const status = seen && nodes[k] >= 0 ? round.verify.status[nodes[k]] : null;
+    return h("span", { class: `sd-chip sd-chip-${status || "none"}`, text: `${boxed(trace.word(id), 10)}${status && status !== "unreached" ? ` ${STATUS_MARK[status] || ""}` : ""}` });
+  });
 }
 
 function lengthNote(length) {
