@@ -49,6 +49,7 @@ class Start(Event):
     versions: dict[str, str] = field(default_factory=dict)
     weights: str = ""  # which drafter weights were used, in words
     cost_ms: dict[str, float] = field(default_factory=dict)  # rows -> milliseconds of one target pass, measured at load
+    one_row_ms: float | None = None  # the fastest plain pass (one row, masked kernel); speed-ups are taken against it if it beats the plain lane
     ar_width: int = 1  # rows of the plain lane's pass
     vocab: dict[str, str] = field(default_factory=dict)
 

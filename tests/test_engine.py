@@ -122,7 +122,28 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
             if prompt:
                 target.read(cache, prompt)
             plain = target.verify(cache, 33, tokens, parent, 16)[0]
-            assert torch.allclose(target.verify(cache, 33, tokens, parent, 16, cascade=True)[0], plain, atol=1e-4)
+            assert torch.allclose(target.verify(cache, 33, tokens, parent, 16, attention="cascade")[0], plain, atol=1e-4)
+
+
+def test_tree_rows_have_the_very_bits_of_their_paths():
+    """In bf16, on both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a chain, wherever its ancestors lie."""
+    target = Target(make_tiny_target().to(torch.bfloat16))
+    dice = random.Random(2)
+    for length in (5, 63, 64, 126, 130, 200):
+        prompt = [dice.randrange(VOCAB) for _ in range(length)]
+        parent = [-1] + [dice.randrange(-1, i) for i in range(1, 14)]
+        tokens = [dice.randrange(VOCAB) for _ in parent]
+        with torch.inference_mode():
+            cache = target.new_cache(300)
+            target.read(cache, prompt)
+            tree = target.verify(cache, 33, tokens, parent, 16)[0]
+            for node in range(len(tokens)):
+                path, above = [], node
+                while above >= 0:
+                    path.insert(0, tokens[above])
+                    above = parent[above]
+                chain = target.verify(cache, 33, path, list(range(-1, len(path) - 1)), 16)[0]
+                assert torch.equal(tree[node + 1], chain[-1]), (length, node)
 
 
 def test_commit_moves_the_accepted_path_together():

@@ -8,7 +8,7 @@ import torch
 from tiny_models import make_tiny_target
 
 from specdemo.drafters.base import Draft
-from specdemo.engine.load import Engine
+from specdemo.engine.load import Engine, equal_widths
 from specdemo.engine.target import Target
 
 VOCAB = 128
@@ -32,11 +32,13 @@ class Letters:
 def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> Engine:
     pair = SimpleNamespace(id="tiny", drafters={}, thinking=None)
     loaded = SimpleNamespace(pair=pair, model=None, tokenizer=Letters(pieces), eos_ids=tuple(eos), dtype=target.dtype, device=target.device)
-    return Engine(loaded, target, {w: 1.0 + w / 64 for w in (1, *widths)}, list(widths))
+    return Engine(loaded, target, {w: 1.0 + w / 64 for w in (1, *widths)}, 1.0, list(widths))
 
 
 def tiny_engine(eos=(), pieces=None, **changes) -> Engine:
-    return engine_for(Target(make_tiny_target(**changes)), eos, pieces)
+    target = Target(make_tiny_target(**changes))
+    with torch.inference_mode():
+        return engine_for(target, eos, pieces, equal_widths(target))
 
 
 class Script:
@@ -67,7 +69,7 @@ class Script:
         cache.ids += ids
         return self.rule(cache.ids)[None], torch.zeros(len(ids), 4 * len(taps)) if taps else None
 
-    def verify(self, cache, anchor, tokens, parent, width, taps=(), cascade=False):
+    def verify(self, cache, anchor, tokens, parent, width, taps=(), attention="placeless"):
         assert len(tokens) < width and len(cache.ids) + width <= cache.slots
         self.calls.append(width)
         paths = [[*cache.ids, anchor]]

@@ -177,7 +177,7 @@ def _run(start: Start, rounds: list[Verify], done: Done) -> LaneRun:
         draft_seconds=lane.get("draft_seconds", 0.0),
         verify_seconds=lane.get("verify_seconds", 0.0),
         predicted_seconds=sum(cost[v.rows] / 1e3 + v.draft_seconds for v in rounds) if rounds and costs_known else None,
-        plain_ms=min(cost[w] for w in (1, start.ar_width) if w in cost) if cost else None,
+        plain_ms=min([cost[w] for w in (1, start.ar_width) if w in cost] + [start.one_row_ms] * bool(start.one_row_ms)) if cost else None,
         result=result,
         facts={
             "pair": start.pair,
@@ -185,6 +185,7 @@ def _run(start: Start, rounds: list[Verify], done: Done) -> LaneRun:
             "dtype": start.dtype,
             "versions": start.versions,
             "cost_ms": start.cost_ms,
+            "one_row_ms": start.one_row_ms,
             "ar_width": start.ar_width,
             "weights": start.weights,
             "params": start.params,

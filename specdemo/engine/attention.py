@@ -18,7 +18,7 @@ class Masked:
         length: committed slots; the pass occupies the ``w`` slots after them.
     """
 
-    def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype):
+    def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor | None = None):
         w = len(seen)
         bias = torch.full((w, slots), float("-inf"), dtype=dtype, device=seen.device)
         bias[:, :length] = 0
@@ -30,6 +30,46 @@ class Masked:
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.bias)
 
 
+class Placeless:
+    """Attention whose bits do not depend on which slots a row's ancestors occupy, so that trees are as exact as chains.
+
+    A kernel sums over slots in slot order, and a tree's accepted path lies in other slots than plain decoding would use: in bf16 that
+    moved one rounding in a few thousand and flipped a near-tie now and then. Here the context far behind a row, whose slots are the same in
+    any case, goes through the one masked kernel; the last ``NEAR`` to ``2 * NEAR`` positions and the block are summed in float64, where the
+    order no longer reaches a bit that is kept. The two parts merge by log-sum-exp. The cut depends on a row's position alone.
+    """
+
+    NEAR = 64  # at least the deepest draft, so that nothing before a row's cut can be a draft
+
+    def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor):
+        w = len(seen)
+        cut = (positions.clamp(min=self.NEAR) // self.NEAR - 1) * self.NEAR  # [w], never past the committed context
+        self.first, self.end = int(cut.min()), length + w
+        at = torch.arange(slots, device=seen.device)
+        visible = at[None, : self.end] < length
+        visible = visible.expand(w, -1).clone()
+        visible[:, length:] = seen
+        near = visible[:, self.first :] & (at[None, self.first : self.end] >= cut[:, None])
+        self.near = torch.zeros(near.shape, dtype=torch.float64, device=seen.device).masked_fill_(~near, float("-inf")).repeat(group, 1)
+        self.far, self.none = None, None
+        if int(cut.max()):
+            far = at[None] < cut[:, None]
+            self.far = torch.zeros(far.shape, dtype=dtype, device=seen.device).masked_fill_(~far, float("-inf")).repeat(group, 1)
+            self.none = (cut == 0).repeat(group)
+
+    def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Shapes as in :class:`Masked`."""
+        k, v = keys[:, :, self.first : self.end].double(), values[:, :, self.first : self.end].double()
+        scores = torch.matmul(q.double() * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + self.near
+        near = torch.matmul(scores.softmax(-1), v)
+        if self.far is None:
+            return near.to(q.dtype)
+        far, a = attend_lse(q, keys, values, self.far)
+        share = torch.sigmoid(a.double() - scores.logsumexp(-1)).masked_fill_(self.none, 0.0)[..., None]
+        far = far.double().masked_fill_(self.none[:, None], 0.0)
+        return (far * share + near * (1 - share)).to(q.dtype)
+
+
 class Cascade:
     """D²SD's cascade attention (sec. 3): the committed context once for all rows without a mask, the block apart, merged by log-sum-exp.
 
@@ -37,7 +77,7 @@ class Cascade:
     branch to its own copy of a shared prefix, the block here is the de-duplicated tree, so no token is computed twice.
     """
 
-    def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype):
+    def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor | None = None):
         self.length, self.end = length, length + len(seen)
         self.bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf")).repeat(group, 1)
 
@@ -62,3 +102,6 @@ def attend_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Te
         scores = scores + bias
     lse = scores.logsumexp(-1)
     return torch.matmul((scores - lse[..., None]).exp().to(v.dtype), v), lse
+
+
+KINDS = {"masked": Masked, "placeless": Placeless, "cascade": Cascade}

@@ -34,7 +34,7 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dic
     from .load import VERIFY_WIDTH
 
     reference = _decode(engine, request, spec, limit, VERIFY_WIDTH)
-    one_row = _decode(engine, request, spec, limit, 1)
+    one_row = _decode(engine, request, spec, limit, 1, "masked")
     pairs = [(a.float(), b.float()) for a, b in zip(spec.logits, reference.logits, strict=False)]
     unequal = sum(not torch.equal(a, b) for a, b in pairs)
     difference = first_difference(spec, one_row)
@@ -49,8 +49,8 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dic
     }
 
 
-def _decode(engine: Engine, request: Request, spec: Lane, limit: int, width: int) -> Lane:
-    lane = Lane(engine, request, spec.ids[: spec.prompt_length], limit, width=width)
+def _decode(engine: Engine, request: Request, spec: Lane, limit: int, width: int, attention: str = "placeless") -> Lane:
+    lane = Lane(engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention)
     lane.prefill()
     while not lane.finish:
         lane.advance()

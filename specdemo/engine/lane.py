@@ -28,14 +28,14 @@ class Lane:
 
     Args:
         drafter: None for the plain lane, which reads ``width`` rows a step and keeps one.
-        width: rows of a plain step (default: the engine's narrowest width that is bitwise equal to the verify widths).
+        width: rows of a plain step (default: the engine's narrowest width that is bitwise equal to the verify widths); ``attention`` is its kind.
     """
 
-    def __init__(self, engine: Engine, request: Request, prompt_ids: list[int], max_new_tokens: int, drafter: Drafter | None = None, width: int | None = None):
+    def __init__(self, engine: Engine, request: Request, prompt_ids: list[int], max_new_tokens: int, drafter: Drafter | None = None, width: int | None = None, attention: str = "placeless"):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name = "ar" if drafter is None else "spec"
         self.rule = "match" if request.sampling.greedy else request.rule  # all rules are the same rule where p is one-hot
-        self.width = width or engine.ar_width
+        self.width, self.attention = width or engine.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
         capacity = len(prompt_ids) + max_new_tokens + max(engine.widths[-1], self.width)
         self.cache = engine.target.new_cache(capacity)
@@ -80,7 +80,7 @@ class Lane:
 
     def _plain(self) -> ArToken:
         began = self.engine.now()
-        logits, _ = self.engine.target.verify(self.cache, self.ids[-1], [], [], self.width)
+        logits, _ = self.engine.target.verify(self.cache, self.ids[-1], [], [], self.width, attention=self.attention)
         rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         self.cache.commit([])
@@ -95,7 +95,7 @@ class Lane:
         drafted = self.engine.now()
         n = len(draft.tokens)
         width = self.engine.width_for(n + 1)
-        logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps, draft.cascade)
+        logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps, "cascade" if draft.cascade else self.attention)
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
         accepted = accept(draft, rows, self.rule, self.dice)
         self.cache.commit(accepted.path)

@@ -83,6 +83,7 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
         versions={"specdemo": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
         weights=getattr(drafter, "weights", "") if drafter else "",
         cost_ms={str(w): ms for w, ms in engine.cost.items()},
+        one_row_ms=engine.one_row_ms,
         ar_width=engine.ar_width,
         vocab=engine.vocab(prompt_ids),
     )

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ..errors import Refusal
 from ..models.linear import Linear
-from .attention import Cascade, Masked
+from .attention import KINDS
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -143,13 +143,13 @@ class Target:
         return self.head(hidden[-1:]), features
 
     def verify(
-        self, cache: Cache, anchor: int, tokens: list[int], parent: list[int], width: int, taps: tuple[int, ...] = (), cascade: bool = False
+        self, cache: Cache, anchor: int, tokens: list[int], parent: list[int], width: int, taps: tuple[int, ...] = (), attention: str = "placeless"
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps, from one pass of ``width`` rows.
 
         Nothing is committed. ``parent`` uses -1 for the anchor. Rows past ``n`` are padding: they write to slots past every
-        live row and no live row sees them. ``cascade`` attends to the committed context once and to the block apart (see
-        ``cascade.py``); the sums then run in another order, so near-ties may fall differently from a plain step's.
+        live row and no live row sees them. ``attention`` is one of ``attention.KINDS``: ``placeless`` gives a tree's rows the very bits of
+        plain decoding, ``masked`` is the fastest for one row, ``cascade`` is D²SD's.
         """
         n = len(tokens)
         if n + 1 > width or cache.length + width > cache.slots:
@@ -163,18 +163,18 @@ class Target:
                 seen[node + 1] |= seen[above + 1]
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth, device=self.device).add_(cache.length).clamp_(max=self.max_positions - 1)
-        hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, cascade)
+        hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, attention)
         return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
 
     def _ids(self, ids: list[int]) -> torch.Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
     def _forward(
-        self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...], cascade: bool = False
+        self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...], attention: str = "masked"
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass each row attends to."""
         w = len(ids)
-        attend = (Cascade if cascade else Masked)(seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype)
+        attend = KINDS[attention](seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype, positions)
         slots = torch.arange(cache.length, cache.length + w, device=self.device)
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         x, kept = self.embedding[ids], {}

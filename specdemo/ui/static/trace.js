@@ -157,7 +157,7 @@ function costs(trace) {
 
 /** The plain lane's clock times this is the clock of the faster of that lane and the one-row kernel (1 = the lane itself). */
 function plainScale(trace) {
-  const table = new Map(costs(trace)), one = table.get(1), lane = table.get(num(trace.start.ar_width, 1));
+  const table = new Map(costs(trace)), one = num(trace.start.one_row_ms) || table.get(1), lane = table.get(num(trace.start.ar_width, 1));
   return one && lane ? Math.min(1, one / lane) : 1;
 }
 
@@ -194,7 +194,7 @@ function predictedSeries(trace, rounds = trace.rounds) {
   const cost = costs(trace);
   if (!cost.length) return [];
   const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
-  const plain = Math.min(at(1), at(num(trace.start.ar_width, 1)));
+  const plain = Math.min(num(trace.start.one_row_ms) || at(1), at(1), at(num(trace.start.ar_width, 1)));
   const points = [];
   let tokens = 0, ms = 0;
   for (const r of rounds) {
