@@ -88,12 +88,13 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             stop = gr.Button("Stop measuring", elem_id="bench-stop")
         state = gr.Markdown("", elem_id="bench-status")
 
-    def measure(ticket: str, names: list[str], texts: list[str], new: float) -> Iterator[list[Any]]:
-        cancel = server.visitors.begin(ticket)
+    def measure(number: str) -> Iterator[list[Any]]:
+        ticket = server.visitors.begin(number)
         keep = [gr.skip()] * len(outputs)
-        if cancel is None:
+        if ticket is None:
             yield [gr.skip(), *keep]
             return
+        names, texts, new = ticket.wish
         try:
             if not names or not texts or len(texts) > MOST_PROMPTS:
                 raise Refusal(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
@@ -101,7 +102,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             for message, fraction in server.engines.wait(pair):
                 yield [progress_words(message, fraction), *keep]
             items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in texts if t in EXAMPLES]
-            for fraction, report, what in server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), cancel):
+            for fraction, report, what in server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), ticket.cancel):
                 yield [progress_words(what, fraction), *(shown(report) if report else keep)]
         except Refusal as refusal:
             yield [str(refusal), *keep]
@@ -109,11 +110,11 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             traceback.print_exc()
             yield [BROKEN, *keep]
         finally:
-            cancel.set()
-            server.visitors.finish(ticket)
+            ticket.cancel.set()
+            server.visitors.finish(number)
 
-    def enter(request: gr.Request) -> str:
-        return server.visitors.enter(request.session_hash)
+    def enter(request: gr.Request, names: list[str], texts: list[str], new: float) -> str:
+        return server.visitors.enter(request.session_hash, (names, texts, new))
 
     def end(request: gr.Request) -> str:
         server.visitors.stop(request.session_hash)
@@ -121,6 +122,6 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
 
     at_once = {"queue": False, "show_progress": "hidden", "api_visibility": "private", "trigger_mode": "multiple"}
     ticket = gr.State("")
-    run.click(enter, None, ticket, **at_once).then(
-        measure, [ticket, chosen, prompts, tokens], [state, *outputs], concurrency_id=queue, concurrency_limit=1, trigger_mode="multiple", show_progress="full", show_progress_on=[state], api_visibility="private")
+    run.click(enter, [chosen, prompts, tokens], ticket, **at_once).then(
+        measure, ticket, [state, *outputs], concurrency_id=queue, concurrency_limit=1, trigger_mode="multiple", show_progress="full", show_progress_on=[state], api_visibility="private")
     stop.click(end, None, state, **at_once)

@@ -44,7 +44,7 @@ def theme() -> gr.themes.Base:
 
 def launch_options() -> dict[str, Any]:
     """What ``demo.launch`` needs beside ports."""
-    return {"theme": theme(), "css": CSS, "footer_links": ["api", "settings"], "show_error": True, "max_file_size": "1mb"}
+    return {"theme": theme(), "css": CSS, "footer_links": ["api", "settings"], "show_error": True, "ssr_mode": False, "max_file_size": "1mb"}
 
 
 def build_demo(
@@ -129,23 +129,16 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     def on_enter(request: gr.Request, *values: Any) -> str:
         return server.enter(request, *ask_of(values))
 
-    def on_run(ticket: str, *values: Any) -> Iterator[Any]:
-        yield from server.run(ticket, False, *ask_of(values))
-
-    def on_step(request: gr.Request, *values: Any) -> tuple[Any, str]:
+    def on_step(request: gr.Request, *values: Any) -> tuple[Any, Any]:
         """Once more with nothing changed: on to the next round. Otherwise a run begins, standing before its first round."""
         return server.step(request, *ask_of(values))
 
-    def on_step_run(ticket: str, *values: Any) -> Iterator[Any]:
-        if ticket:
-            yield from server.run(ticket, True, *ask_of(values))
-
     quiet = {"api_visibility": "private", "show_progress": "hidden"}
     at_once = quiet | {"queue": False, "trigger_mode": "multiple"}
-    in_line = {"outputs": [view, plot], "concurrency_id": QUEUE, "concurrency_limit": 1, "trigger_mode": "multiple", "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
-    ticket, step_ticket = gr.State(""), gr.State("")
-    gr.on([run.click, prompt.submit], on_enter, everything, ticket, **at_once).then(on_run, [ticket, *everything], **in_line)
-    step.click(on_step, everything, [view, step_ticket], **at_once).then(on_step_run, [step_ticket, *everything], **in_line)
+    in_line = {"concurrency_id": QUEUE, "concurrency_limit": 1, "trigger_mode": "multiple", "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
+    ticket = gr.State("")  # read when its turn comes
+    gr.on([run.click, prompt.submit], on_enter, everything, ticket, **at_once).then(server.run, ticket, [view, plot], **in_line)
+    step.click(on_step, everything, [view, ticket], **at_once).then(server.run, ticket, [view, plot], **in_line)
     stop.click(server.stop, None, view, **at_once)
     example.input(lambda name: EXAMPLES.get(name, gr.skip()), example, prompt, **quiet, queue=False)
 

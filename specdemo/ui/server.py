@@ -100,15 +100,15 @@ class Server:
         finally:
             race.close()  # a closed tab ends the engine's round here, and frees its memory
 
-    def run(self, ticket: str, stepping: bool, *values: Any) -> Iterator[tuple[Any, Any]]:
+    def run(self, number: str) -> Iterator[tuple[Any, Any]]:
         """The Run listener: (message for the view, figure or nothing). Ends at once when the ticket was given back meanwhile."""
-        cancel = self.visitors.begin(ticket)
-        if cancel is None:
+        ticket = self.visitors.begin(number)
+        if ticket is None:
             yield gr.skip(), gr.skip()
             return
-        plotted = 0.0
+        (values, stepping), plotted = ticket.wish, 0.0
         try:
-            for message in self.messages(self.ask(*values), cancel, stepping):
+            for message in self.messages(self.ask(*values), ticket.cancel, stepping):
                 events = self.runs.runs.get(message["run"])
                 now = time.perf_counter()
                 plot = bool(events) and (now - plotted >= PLOT_SECONDS or "ended" in message)
@@ -121,24 +121,24 @@ class Server:
             traceback.print_exc()
             yield {"run": uuid.uuid4().hex, "refusal": BROKEN}, gr.skip()
         finally:
-            cancel.set()
-            self.visitors.finish(ticket)
+            ticket.cancel.set()
+            self.visitors.finish(number)
 
-    def enter(self, request: gr.Request, *values: Any) -> str:
+    def enter(self, request: gr.Request, *values: Any, stepping: bool = False) -> str:
         """A ticket for a run with these values."""
         self.last[request.session_hash] = repr(values)
-        return self.visitors.enter(request.session_hash)
+        return self.visitors.enter(request.session_hash, (values, stepping))
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""
         waiting = self.visitors.stop(request.session_hash)
         return {"ended": True, "nonce": uuid.uuid4().hex} | ({"status": "Stopped before it began."} if waiting else {})
 
-    def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], str]:
-        """(message, ticket or nothing): the same request again only moves the playhead one round on."""
+    def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], Any]:
+        """(message, ticket or no change): the same request again only moves the playhead one round on."""
         if self.last.get(request.session_hash) == repr(values):
-            return {"advance": uuid.uuid4().hex}, ""
-        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, self.enter(request, *values)
+            return {"advance": uuid.uuid4().hex}, gr.skip()
+        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, self.enter(request, *values, stepping=True)
 
     def api(self, *values: Any) -> Iterator[str]:
         """Windows of events for the public endpoint; refusals become the client's error."""

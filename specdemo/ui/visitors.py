@@ -9,10 +9,14 @@ from __future__ import annotations
 import threading
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class Ticket:
+    """``wish`` is what was asked for when the button was pressed: a listener whose turn comes runs the visitor's latest wish."""
+
+    wish: Any = None
     cancel: threading.Event = field(default_factory=threading.Event)
     started: bool = False
 
@@ -23,24 +27,26 @@ class Visitors:
         self.tickets: dict[str, Ticket] = {}
         self.held: dict[str, str] = {}  # session -> ticket
 
-    def enter(self, session: str) -> str:
+    def enter(self, session: str, wish: Any = None) -> str:
         """A new ticket; the visitor's last one is given back."""
         number = uuid.uuid4().hex
         with self.lock:
             self._give_back(session)
-            self.tickets[number] = Ticket()
+            self.tickets[number] = Ticket(wish)
             self.held[session] = number
         return number
 
-    def begin(self, number: str) -> threading.Event | None:
-        """Its turn has come: the event that ends it, or None if it was given back before."""
+    def begin(self, number: str) -> Ticket | None:
+        """Its turn has come; None if it was given back before, or has run already."""
         with self.lock:
             ticket = self.tickets.get(number)
-            if ticket is None or ticket.cancel.is_set():
-                self.tickets.pop(number, None)
+            if ticket is None or ticket.started:
+                return None
+            if ticket.cancel.is_set():
+                del self.tickets[number]
                 return None
             ticket.started = True
-            return ticket.cancel
+            return ticket
 
     def finish(self, number: str) -> None:
         with self.lock:

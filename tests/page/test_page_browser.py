@@ -349,7 +349,10 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):
         expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
         press(two, "Stop")
         expect(two.locator("#race-view .sd-banner")).to_have_text("Stopped before it began.")
+        prompts[two] = "Changed my mind"
+        fill(two, "prompt", prompts[two])
         press(two, "Run")
+        two.wait_for_timeout(500)
         held.gate.set()
         for page, prompt in prompts.items():
             page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")

@@ -212,17 +212,18 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
 
 def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     visitors = Visitors()
-    first = visitors.enter("a")
+    first = visitors.enter("a", "a wish")
     running = visitors.begin(first)
+    assert running.wish == "a wish" and visitors.begin(first) is None, "one ticket, one run"
     second = visitors.enter("a")
-    assert running.is_set(), "Run again means: this one instead"
+    assert running.cancel.is_set(), "Run again means: this one instead"
     assert visitors.stop("a") is True and visitors.begin(second) is None, "given back while waiting"
     third = visitors.enter("a")
-    cancel = visitors.begin(third)
+    cancel = visitors.begin(third).cancel
     assert visitors.stop("a") is False and cancel.is_set()
     visitors.finish(first)
     visitors.finish(third)
     assert visitors.stop("a") is False and visitors.begin("never given out") is None
     other = visitors.enter("b")
     visitors.enter("a")
-    assert not visitors.begin(other).is_set(), "one visitor's Stop is nobody else's"
+    assert not visitors.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
