@@ -12,9 +12,9 @@ from .ngram import SuffixIndex
 
 @dataclass(frozen=True)
 class Params:
-    gamma: int = number(10, 1, 32, "How many tokens are copied each round")
+    gamma: int = number(7, 1, 32, "How many tokens are copied each round")
     longest: int = number(4, 1, 8, "Longest run of last tokens to look for")
-    shortest: int = number(2, 1, 8, "Shortest run that counts as found")
+    shortest: int = number(1, 1, 8, "Shortest run that counts as found")
 
     def check(self) -> None:
         if self.shortest > self.longest:
