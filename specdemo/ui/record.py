@@ -46,11 +46,10 @@ def record(backend: Backend, engine: Any, name: str) -> list[Any]:
 
 
 def quiet(events: list[Any]) -> bool:
-    """Whether nothing else took the machine meanwhile: no plain step far above the median, and the speed-up near what the costs predict."""
+    """Whether nothing else took the machine meanwhile: no plain step far above the median. The speed-up itself is never a reason to keep or drop a race."""
     clocks = [0.0] + [e.clock for e in events if e.kind == "ar_token"]
     steps = [b - a for a, b in zip(clocks, clocks[1:], strict=False)]
-    result = events[-1].result
-    return max(steps) < 2.5 * statistics.median(steps) and abs(result["speedup"] / result["predicted_speedup"] - 1) < 0.12
+    return max(steps) < 2.5 * statistics.median(steps)
 
 
 def main(names: list[str]) -> None:
