@@ -103,7 +103,7 @@ class DraftMade(Event):
 
     ``notes`` holds what is special about the method, each key optional:
     ``lattice`` [[[id, p], ...] per position], ``paths`` [{"ids": [...], "score": s}] with ``path`` the index chosen,
-    ``boundaries`` [r(0), r(1), ...] with ``branches`` [i, ...], ``drafts`` [{"ids", "score"; "streak" where the target selected}] with ``chosen``,
+    ``boundaries`` [r(0), r(1), ...] with ``branches`` [i, ...], ``drafts`` [{"ids", "score"; "own", the drafter's score, where the target's decided}] with ``chosen``,
     ``length`` {"k", "gen", "acc"}, ``expected`` tokens this round, ``why`` a sentence (for instance why nothing was drafted).
     """
 

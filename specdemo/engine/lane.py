@@ -154,10 +154,6 @@ class Lane:
                 frame.round = round_number
                 frame.vocab = self.engine.vocab([*frame.ids, *(int(i) for top in frame.top for i, _ in top)])
             events += draft.frames
-        if accepted.chosen is not None and "drafts" in draft.notes:  # self-selection by the target's own p, beside the drafter's guess
-            draft.notes["chosen"] = accepted.chosen
-            for one, streak in zip(draft.notes["drafts"], accepted.streaks, strict=True):
-                one["streak"] = streak
         note_ids = _ids_in(draft.notes) if self.request.record else []
         events.append(
             DraftMade(round_number, draft.tokens, draft.parent, draft.probs, draft.origin, draft.notes, seconds[0], self.engine.vocab([*draft.tokens, *note_ids]))
