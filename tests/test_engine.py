@@ -125,16 +125,17 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
             assert torch.allclose(target.verify(cache, 33, tokens, parent, 16, attention="cascade")[0], plain, atol=1e-4)
 
 
-def test_tree_rows_have_the_very_bits_of_their_paths():
-    """In bf16, on both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a chain, wherever its ancestors lie."""
-    target = Target(make_tiny_target().to(torch.bfloat16))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
+    """On both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a chain, wherever its ancestors lie."""
+    target = Target(make_tiny_target(max_position_embeddings=1024).to(dtype))
     dice = random.Random(2)
-    for length in (5, 63, 64, 126, 130, 200):
+    for length in (5, 31, 32, 62, 66, 200, 600):
         prompt = [dice.randrange(VOCAB) for _ in range(length)]
         parent = [-1] + [dice.randrange(-1, i) for i in range(1, 14)]
         tokens = [dice.randrange(VOCAB) for _ in parent]
         with torch.inference_mode():
-            cache = target.new_cache(300)
+            cache = target.new_cache(700)
             target.read(cache, prompt)
             tree = target.verify(cache, 33, tokens, parent, 16)[0]
             for node in range(len(tokens)):
@@ -163,6 +164,16 @@ def test_commit_moves_the_accepted_path_together():
     assert cache.length == 3
     with pytest.raises(ValueError):
         cache.rollback(4)  # C32: only backwards
+
+
+def test_a_draft_deeper_than_the_exact_part_is_no_pass():
+    target = Target(make_tiny_target())
+    with torch.inference_mode():
+        cache = target.new_cache(128)
+        target.read(cache, PROMPT)
+        with pytest.raises(ValueError, match="depth 33"):
+            target.verify(cache, 33, [7] * 33, list(range(-1, 32)), 48)
+        target.verify(cache, 33, [7] * 32, list(range(-1, 31)), 48)
 
 
 def test_bucket():

@@ -51,6 +51,19 @@ def test_every_method_writes_the_plain_text(engine, method, sampling):
     assert len(set(plain)) > 5  # a text that means something
 
 
+def test_d2sd_verifies_by_cascade_too(engine):
+    """Chosen by name, it reaches the engine's pass and writes the same text (fp32, where no near-tie moves)."""
+    params = checked(METHODS["d2sd"].params, {"verify": "cascade"})
+    lane, kinds = Lane(engine, Request("x", "d2sd", params), PROMPT, 20, METHODS["d2sd"].make(engine.loaded, params)), []
+    real = engine.target.verify
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.target, "verify", lambda *a, **k: kinds.append(a[-1]) or real(*a, **k))
+        lane.prefill()
+        while not lane.finish:
+            lane.advance()
+    assert set(kinds[:-1]) == {"cascade"} and lane.output == write(engine, "ar", Sampling())
+
+
 @pytest.mark.parametrize(("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"])
 def test_the_other_rules_write_the_plain_text_when_greedy(engine, method, rule):
     assert write(engine, method, Sampling(), rule=rule) == write(engine, "ar", Sampling())

@@ -50,7 +50,7 @@ def device_main(args: argparse.Namespace) -> int:
     for dtype in args.dtypes.split(","):
         engine = load_engine(args.pair, dtype.strip(), args.device)
         report |= {"hardware": engine.hardware(), "pair": args.pair}
-        report[dtype.strip()] = {"passes": passes(engine), "draft": draft_pass(engine), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
+        report[dtype.strip()] = {"passes": passes(engine), "attention": attentions(engine), "draft": draft_pass(engine), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
     text = json.dumps(report, indent=1)
     print(text)
     if args.out:
@@ -61,7 +61,7 @@ def device_main(args: argparse.Namespace) -> int:
     return 0
 
 
-def passes(engine: Any, context: int = 64, repeats: int = 20) -> dict[str, Any]:
+def passes(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, Any]:
     """Per width: eager and captured milliseconds, and how its rows compare with those of the verify width."""
     import torch
 
@@ -93,7 +93,32 @@ def passes(engine: Any, context: int = 64, repeats: int = 20) -> dict[str, Any]:
     return out
 
 
-def draft_pass(engine: Any, context: int = 64, repeats: int = 20) -> dict[str, float]:
+def attentions(engine: Any, repeats: int = 20) -> dict[str, dict[str, float]]:
+    """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact, cascade (D²SD) and one masked kernel, in turns."""
+    import torch
+
+    from ..engine.attention import KINDS
+
+    target, out = engine.target, {}
+    with torch.inference_mode():
+        for context in (160, 1000):
+            cache = target.new_cache(context + 64)
+            target.read(cache, [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)])
+            for nodes in (15, 31):
+                tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]  # binary
+                parent[0] = -1
+                times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+                for turn in range(repeats + 2):
+                    for kind, taken in times.items():
+                        began = engine.now()
+                        target.verify(cache, 11, tokens, parent, nodes + 1, attention=kind)
+                        if turn > 1:
+                            taken.append((engine.now() - began) * 1e3)
+                out[f"{context} + {nodes}"] = {kind: statistics.median(taken) for kind, taken in times.items()}
+    return out
+
+
+def draft_pass(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, float]:
     """Milliseconds of one pass of the block drafter and its head, for blocks of 8 and 16 slots and four blocks of 16 at once."""
     import torch
 

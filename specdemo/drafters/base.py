@@ -35,7 +35,7 @@ class Draft:
         origin: ``[n]`` a word for where each node came from.
         frames: denoising steps that led here (``round`` is filled in by the engine); empty unless ``context.record``.
         notes: see ``events.DraftMade.notes``.
-        cascade: verify with cascade attention (D²SD sec. 3) instead of one masked kernel; near-ties may then fall differently.
+        cascade: verify with cascade attention (D²SD sec. 3) instead of the exact one; near-ties may then fall differently.
     """
 
     tokens: list[int] = field(default_factory=list)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Refusal
-from .base import Context, Draft, Verdict, number
+from .base import Context, Draft, Verdict, choice, number
 from .trie import Trie, boundary_scores
 
 
@@ -14,6 +14,7 @@ from .trie import Trie, boundary_scores
 class Params:
     gamma: int = number(7, 1, 15, "Masks in the block (the paper: 15)")
     branches: int = number(4, 0, 15, "K, how many likely boundaries get a second draft")
+    verify: str = choice("trie", ("trie", "cascade"), "Attention of the verification: over one trie, bit for bit that of plain decoding, or the paper's cascade, faster, where a near-tie may fall differently")
 
     def check(self) -> None:
         if self.branches > self.gamma:
@@ -68,7 +69,7 @@ class D2SD:
             if where:
                 frames[0].steps = 2
             notes = {"boundaries": scores, "branches": where}
-        return trie.draft(frames=frames, notes=notes)
+        return trie.draft(frames=frames, notes=notes, cascade=self.params.verify == "cascade")
 
     def observe(self, verdict: Verdict) -> None:
         pass

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 
 class Masked:
-    """One kernel over the whole cache with an additive mask: the same sum in the same order for every width, which keeps steps bitwise equal.
+    """The library's own kernel with an additive mask, or without one for a single row: the fastest way to decode plainly.
 
     Args:
         seen: ``[w, w]`` bool, which rows of this pass each row attends to (itself included).
@@ -20,14 +20,15 @@ class Masked:
 
     def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor | None = None):
         w = len(seen)
-        bias = torch.full((w, slots), float("-inf"), dtype=dtype, device=seen.device)
-        bias[:, :length] = 0
-        bias[:, length : length + w].masked_fill_(seen, 0)
-        self.bias = bias.repeat(group, 1)
+        self.end, self.bias = length + w, None
+        if w > 1:
+            bias = torch.zeros(w, self.end, dtype=dtype, device=seen.device)
+            bias[:, length:].masked_fill_(~seen, float("-inf"))
+            self.bias = bias.repeat(group, 1)
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """``q [1, g, group * w, D]``, ``keys, values [1, g, slots, D]`` -> ``[1, g, group * w, D]``"""
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.bias)
+        return F.scaled_dot_product_attention(q, keys[:, :, : self.end], values[:, :, : self.end], attn_mask=self.bias)
 
 
 class Placeless:
@@ -36,38 +37,44 @@ class Placeless:
     A kernel sums over slots in slot order, and a tree's accepted path lies in other slots than plain decoding would use: in bf16 that
     moved one rounding in a few thousand and flipped a near-tie now and then. Here the context far behind a row, whose slots are the same in
     any case, goes through the one masked kernel; the last ``NEAR`` to ``2 * NEAR`` positions and the block are summed in float64, where the
-    order no longer reaches a bit that is kept. The two parts merge by log-sum-exp. The cut depends on a row's position alone.
+    order no longer reaches a bit that is kept. The far part joins that sum as one more key, whose score is its log-sum-exp.
+    The cut between the two depends on a row's position alone.
     """
 
-    NEAR = 64  # at least the deepest draft, so that nothing before a row's cut can be a draft
+    NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
 
     def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor):
-        w = len(seen)
+        w, device = len(seen), seen.device
         cut = (positions.clamp(min=self.NEAR) // self.NEAR - 1) * self.NEAR  # [w], never past the committed context
-        self.first, self.end = int(cut.min()), length + w
-        at = torch.arange(slots, device=seen.device)
-        visible = at[None, : self.end] < length
-        visible = visible.expand(w, -1).clone()
-        visible[:, length:] = seen
-        near = visible[:, self.first :] & (at[None, self.first : self.end] >= cut[:, None])
-        self.near = torch.zeros(near.shape, dtype=torch.float64, device=seen.device).masked_fill_(~near, float("-inf")).repeat(group, 1)
-        self.far, self.none = None, None
-        if int(cut.max()):
-            far = at[None] < cut[:, None]
-            self.far = torch.zeros(far.shape, dtype=dtype, device=seen.device).masked_fill_(~far, float("-inf")).repeat(group, 1)
-            self.none = (cut == 0).repeat(group)
+        first, last = int(cut.min()), int(cut.max())
+        self.first, self.end = first, length + w
+        at = torch.arange(max(slots, self.end), device=device)
+        near = torch.ones(w, self.end - first, dtype=torch.bool, device=device)
+        near[:, length - first :] = seen
+        near &= at[first : self.end] >= cut[:, None]
+        self.near = torch.zeros(near.shape, dtype=torch.float64, device=device).masked_fill_(~near, float("-inf")).repeat(group, 1)
+        self.far, self.none, self.scale = None, None, None
+        if last:
+            # The kernel works in blocks of 512 keys. In bf16 masked keys behind the last cut change nothing; in fp32 the product sums in another order when a block is shorter.
+            self.far_end = last if dtype == torch.bfloat16 else min(slots, -(-last // 512) * 512)
+            far = at[: self.far_end] < cut[:, None]
+            self.far = torch.zeros(far.shape, dtype=dtype, device=device).masked_fill_(~far, float("-inf")).repeat(group, 1)
+            if not first:
+                self.none = (cut == 0).repeat(group)  # rows without a far part
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Shapes as in :class:`Masked`."""
-        k, v = keys[:, :, self.first : self.end].double(), values[:, :, self.first : self.end].double()
-        scores = torch.matmul(q.double() * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + self.near
-        near = torch.matmul(scores.softmax(-1), v)
+        if self.scale is None:
+            self.scale = torch.full((1,), q.shape[-1] ** -0.5, dtype=torch.float64, device=q.device)  # one element, so that the product is in float64
+        k, v = keys[0, :, self.first : self.end].double(), values[0, :, self.first : self.end].double()
+        scores = torch.baddbmm(self.near[None], q[0] * self.scale, k.transpose(-1, -2))  # [g, group * w, n]
         if self.far is None:
-            return near.to(q.dtype)
-        far, a = attend_lse(q, keys, values, self.far)
-        share = torch.sigmoid(a.double() - scores.logsumexp(-1)).masked_fill_(self.none, 0.0)[..., None]
-        far = far.double().masked_fill_(self.none[:, None], 0.0)
-        return (far * share + near * (1 - share)).to(q.dtype)
+            return torch.bmm(scores.softmax(-1), v).to(q.dtype)[None]
+        far, lse = attend_lse(q, keys[:, :, : self.far_end], values[:, :, : self.far_end], self.far)
+        if self.none is not None:
+            far, lse = far.masked_fill(self.none[:, None], 0.0), lse.masked_fill(self.none, float("-inf"))
+        p = torch.cat((scores, lse[0, :, :, None].double()), -1).softmax(-1)
+        return torch.addcmul(torch.bmm(p[..., :-1], v), far[0].double(), p[..., -1:]).to(q.dtype)[None]
 
 
 class Cascade:

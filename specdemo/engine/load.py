@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import Refusal
+from .attention import Placeless
 from .lane import clock_now
 from .target import Target
 
@@ -114,7 +115,7 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0) -> None:
     The widths take turns, so that a slow moment hits them all; no further turn begins after ``seconds``.
     """
     target = engine.target
-    prompt = [(37 * i + 101) % (target.vocab_size - 1) for i in range(40)]
+    prompt = _ids(target, 37, 101, 160)  # long enough for every part of the attention to work
     cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
     target.read(cache, prompt)
     samples: dict[tuple[str, int], list[float]] = {("placeless", w): [] for w in WIDTHS} | {("masked", 1): []}
@@ -128,29 +129,50 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0) -> None:
             target.verify(cache, prompt[0], prompt[1:2][:nodes], [-1][:nodes], width, attention=kind)[0].max(-1).indices.tolist()
             if turn:
                 samples[kind, width].append((engine.now() - began) * 1e3)
-    engine.cost = {w: statistics.median(samples["placeless", w]) for w in WIDTHS}
+    cost = [statistics.median(samples["placeless", w]) for w in WIDTHS]
+    engine.cost = {w: min(cost[i:]) for i, w in enumerate(WIDTHS)}  # a pass can always be padded to a wider one, so none costs more
     engine.one_row_ms = statistics.median(samples["masked", 1])
     engine.widths = equal_widths(target)
 
 
-def equal_widths(target: Target, steps: int = 3) -> list[int]:
-    """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are shared out between passes."""
-    prompt = [(53 * i + 29) % (target.vocab_size - 1) for i in range(33)]
-    text = [(91 * i + 7) % (target.vocab_size - 1) for i in range(steps)]
+def equal_widths(target: Target) -> list[int]:
+    """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are shared out between passes.
 
-    def chain(width: int) -> torch.Tensor:
-        cache = target.new_cache(len(prompt) + steps + WIDTHS[-1])
-        target.read(cache, prompt)
+    Three tokens behind a prompt that ends just before an attention cut (``Placeless.NEAR``) are read one a pass, as one chain, and as a tree beside
+    a branch that is refused.
+    """
+    text = _ids(target, 91, 7, 3)
+    prompt = _ids(target, 53, 29, 3 * Placeless.NEAR - 2, spare=len(text))
+    cache = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
+    target.read(cache, prompt)
+
+    def steps(width: int) -> torch.Tensor:
+        cache.rollback(len(prompt))
         rows = []
         for token in text:
             rows.append(target.verify(cache, token, [], [], width)[0][0])
             cache.commit([])
         return torch.stack(rows)
 
-    cache = target.new_cache(len(prompt) + steps + WIDTHS[-1])
-    target.read(cache, prompt)
-    reference = target.verify(cache, text[0], text[1:], list(range(-1, steps - 2)), VERIFY_WIDTH)[0]
-    return [w for w in WIDTHS if w == VERIFY_WIDTH or torch.equal(chain(w), reference)]
+    def block(width: int) -> torch.Tensor:
+        cache.rollback(len(prompt))
+        return target.verify(cache, text[0], text[1:], [-1, 0], width)[0]
+
+    def tree(width: int) -> torch.Tensor:
+        cache.rollback(len(prompt))
+        return target.verify(cache, text[0], [*prompt[:2], *text[1:]], [-1, 0, -1, 2], width)[0][[0, 3, 4]]
+
+    reference = block(VERIFY_WIDTH)
+
+    def agrees(width: int) -> bool:
+        return torch.equal(steps(width), reference) and (width < 3 or torch.equal(block(width), reference)) and (width < 5 or torch.equal(tree(width), reference))
+
+    return [w for w in WIDTHS if w == VERIFY_WIDTH or agrees(w)]
+
+
+def _ids(target: Target, step: int, first: int, count: int, spare: int = 0) -> list[int]:
+    """Arbitrary token ids, no more than leave room for ``spare`` and the widest pass."""
+    return [(step * i + first) % (target.vocab_size - 1) for i in range(min(count, target.max_positions - spare - WIDTHS[-1]))]
 
 
 def _cpu_name() -> str:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ..errors import Refusal
 from ..models.linear import Linear
-from .attention import KINDS
+from .attention import KINDS, Placeless
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -161,6 +161,8 @@ class Target:
             depth[node + 1] = depth[above + 1] + 1
             if above >= 0:
                 seen[node + 1] |= seen[above + 1]
+        if max(depth) > Placeless.NEAR:
+            raise ValueError(f"a draft of depth {max(depth)}; at most {Placeless.NEAR} is exact")
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth, device=self.device).add_(cache.length).clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, attention)
