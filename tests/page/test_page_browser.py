@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
-from fake_race import HOSTILE, METHODS, NAMES, FakeBackend, fake_events
-from tools import serving, state, view_of
+from fake_race import HOSTILE, METHODS, NAMES, fake_events
+from tools import fill, press, state, until, view_of
 
 from specdemo.events import dump_trace
 from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
-
-
-def until(holds, patience: float = 20.0):
-    """Wait for something on the server's side."""
-    end = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def press(page, name: str):
-    page.get_by_role("button", name=name, exact=True).first.click()
-
-
-def fill(page, name: str, text: str):
-    page.locator(f"#{name} textarea, #{name} input").first.fill(text)
 
 
 @pytest.fixture
@@ -333,68 +316,6 @@ def test_lesson_from_first_to_last_step(served, open_page):
             card.get_by_role("button", name="Next").click()
     assert len(set(titles)) == 12
     expect(card.get_by_role("button", name="Next")).to_be_disabled()
-
-
-def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):
-    held = FakeBackend()
-    with serving(held, assets) as (url, _):
-        one, two = open_page(url), open_page(url)
-        prompts = {one: "Please wait here", two: "From the second visitor"}
-        for page, prompt in prompts.items():
-            view_of(page)
-            fill(page, "prompt", prompt)
-            press(page, "Run")
-            if page is one:
-                expect(page.locator("#race-view .sd-badge")).to_have_text("live")
-        expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
-        press(two, "Stop")
-        expect(two.locator("#race-view .sd-banner")).to_have_text("Stopped before it began.")
-        prompts[two] = "Changed my mind"
-        fill(two, "prompt", prompts[two])
-        press(two, "Run")
-        two.wait_for_timeout(500)
-        held.gate.set()
-        for page, prompt in prompts.items():
-            page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
-            expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
-            expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
-    assert held.most == 1 and held.running == 0 and [a["prompt"] for a in held.asked] == list(prompts.values())
-
-
-def test_a_closed_tab_leaves_nothing_running(assets, browser):
-    slow = FakeBackend()
-    with serving(slow, assets) as (url, _):
-        page = browser.new_page()
-        page.goto(url)
-        view_of(page)
-        fill(page, "prompt", "Please wait here")
-        press(page, "Run")
-        page.wait_for_function("document.querySelector('#race-view .sd-badge').textContent == 'live'")
-        page.close()
-        until(lambda: slow.finished == 1 and slow.running == 0)
-
-
-def test_many_visitors_some_of_whom_leave(assets):
-    """Twenty in line, every third gives up: the others get their own race, in order, one at a time, and nothing is left running."""
-    client_of = pytest.importorskip("gradio_client")
-    crowd = FakeBackend(pace=0.01)
-    with serving(crowd, assets) as (url, _):
-        visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
-        jobs = [c.submit(prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""), method=NAMES[k % 10], max_new_tokens=16, api_name="/race") for k, c in enumerate(visitors)]
-        until(lambda: crowd.running == 1)
-        left = [k for k in range(20) if k % 3 == 1]
-        for k in left:
-            jobs[k].cancel()
-        crowd.gate.set()
-        stayed = [k for k in range(20) if k not in left]
-        for k in stayed:
-            jobs[k].result(timeout=120)
-            events = [e for text in jobs[k].outputs() for e in json.loads(text)]
-            assert events[0]["prompt"].startswith(f"Visitor {k}") and events[-1]["kind"] == "done"
-            assert [e["kind"] for e in events] == [e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)]
-        until(lambda: crowd.running == 0)
-    assert crowd.most == 1
-    assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
 
 
 def test_a_short_bench_runs_on_the_page(served, open_page):

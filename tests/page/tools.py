@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,3 +60,19 @@ def view_of(page, name: str = "race-view"):
 def state(page, script: str, name: str = "race-view"):
     """Evaluate ``script`` with ``view`` (the renderer's object) in scope."""
     return page.evaluate(f"() => {{ const found = [...document.querySelectorAll('#{name} *')].find((n) => n.specdemo); const view = found.specdemo.view || found.specdemo; return {script}; }}")
+
+
+def until(holds, patience: float = 20.0):
+    """Wait for something on the server's side."""
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def press(page, name: str):
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def fill(page, name: str, text: str):
+    page.locator(f"#{name} textarea, #{name} input").first.fill(text)
