@@ -42,6 +42,7 @@ GOOD = {"id": "1", "category": "a", "turns": ["p"]}
         ([{"category": "a", "turns": ["p"]}], "no id"),
         ([{**GOOD, "id": True}], "no id"),
         ([{**GOOD, "category": 3}], "category"),
+        ([{**GOOD, "category": "all"}], "name of the total"),
         ([{**GOOD, "turns": "p"}], "turns"),
         ([{**GOOD, "turns": []}], "turns"),
         ([{**GOOD, "turns": [" "]}], "turns"),

@@ -343,3 +343,9 @@ class TestRace:
 
     def test_record_changes_nothing_that_is_written(self):
         assert self.run(record=True)[-1].result["output_ids"] == self.run(record=False)[-1].result["output_ids"]
+
+
+def test_a_pass_never_costs_more_than_a_wider_one():
+    engine = tiny_engine()
+    engine.widths, engine.cost = [1, 2, 4, 16], {1: 10.0, 2: 14.0, 4: 12.0, 8: 1.0, 16: 20.0}
+    assert [engine.row_ms(n) for n in (1, 2, 3, 5, 16)] == [10.0, 12.0, 12.0, 20.0, 20.0]

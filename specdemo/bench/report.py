@@ -18,11 +18,11 @@ from typing import Any
 from ..drafters import METHODS
 from ..errors import Refusal
 from .run import FORMAT as RUNS_FORMAT
+from .suite import ALL
 
 FORMAT, VERSION = "specdemo-bench", 1
 DEGENERATE = 0.35  # 4-gram uniqueness below this: the text runs in circles, which flatters any drafter
 IDLE = 0.05  # others may use this share of the machine before the report says that it was not idle
-ALL = "all"
 
 
 def baseline_rate(heat: dict[str, Any]) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import Refusal
 
 MAX_BYTES, MAX_ITEMS = 50_000_000, 20_000
+ALL, OTHER = "all", "other"  # the name of the total in reports, and of the category of prompts that name none
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ def _item(line: str, where: str) -> Item:
     name = data.get("id", data.get("question_id"))
     if isinstance(name, bool) or not isinstance(name, (str, int)) or name == "":
         raise Refusal(f"{where} has no id; give it “id” or “question_id”.")
-    category = data.get("category", "all")
-    if not isinstance(category, str) or not category:
-        raise Refusal(f"{where}: category must be a word.")
+    category = data.get("category", OTHER)
+    if not isinstance(category, str) or not category or category == ALL:
+        raise Refusal(f"{where}: category must be a word, and not “{ALL}”, which is the name of the total.")
     turns = data.get("turns")
     if not isinstance(turns, list) or not turns or not isinstance(turns[0], str) or not turns[0].strip():
         raise Refusal(f"{where}: turns must be a list whose first element is the prompt's text.")
@@ -92,4 +93,4 @@ def _item(line: str, where: str) -> Item:
 
 def from_prompts(prompts: Sequence[str | Item]) -> tuple[Item, ...]:
     """Items from plain texts, numbered."""
-    return tuple(p if isinstance(p, Item) else Item(str(i), "all", p) for i, p in enumerate(prompts, 1))
+    return tuple(p if isinstance(p, Item) else Item(str(i), OTHER, p) for i, p in enumerate(prompts, 1))

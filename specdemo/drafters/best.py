@@ -143,7 +143,7 @@ class Best:
         if self.ran and self.rounds > 1:  # the first one reads the whole prompt
             self.draft_ms.add(self.took)
             self.rows.add(len(self.nodes) + 1)
-        self.pace.note(self.ran, len(verdict.path) + 1, pass_ms + self._draft_cost() * self.ran, plain_ms)
+        self.pace.note(self.ran, len(verdict.path) + 1, pass_ms + self._draft_cost() * self.ran, plain_ms, 1 + sum(n.weight for n in self.nodes))
         self.row_ms = None
 
     def _grow(self, table: Sequence[Row], context: Context) -> tuple[list[Node], float]:

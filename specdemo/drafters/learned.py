@@ -9,6 +9,9 @@ from typing import NamedTuple
 BANDS = [1 / (1 + math.exp(-x)) for x in (-4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5)]  # borders between bands of stated log-odds
 
 
+TRUST = 4.0  # promised tokens before a run's own share of kept promises outweighs the belief that all are kept
+
+
 class Cell(NamedTuple):
     """Statements that are judged together: same source, same depth (1, 2, 3 to 4, deeper: 5), same band of stated log-odds."""
 
@@ -43,21 +46,23 @@ class Calibration:
 class Pace:
     """Decides before each round whether the network is worth its pass.
 
-    A round with the network is expected to write what such rounds wrote lately; a round without it what the copies at hand promise (one
-    token if there are none). While the network does not pay it sleeps, and is tried again after ever longer pauses, or at once after a
+    A round with the network is expected to write what such rounds promised lately (the sum of its nodes' calibrated chances, which varies much
+    less than what they happened to write), times the share of promises kept in this run. A round without it is expected to write what the
+    copies at hand promise (one token if there are none). While the network does not pay it sleeps, and is tried again after ever longer pauses, or at once after a
     trial that paid; no trial is made that could bring their cost above ``share`` of the run, which is all that a hopeless run loses.
     """
 
     def __init__(self, prior: float = 1.5, weight: float = 3.0, memory: float = 16.0, share: float = 0.01) -> None:
         self.memory, self.share = memory, share
-        self.tokens, self.rounds = prior * weight, weight  # of rounds with the network, old ones fading
+        self.promised, self.rounds = (prior - 1) * weight, weight  # drafts of rounds with the network, old ones fading
+        self.said = self.came = TRUST  # drafts promised and kept in the whole run
         self.spent = self.lost = 0.0  # milliseconds: of the run so far; of trials, beyond what plain rounds would have taken
         self.pause, self.skipped, self.trial = 4, 0, False
 
     @property
     def expected(self) -> float:
         """Tokens of a round with the network."""
-        return self.tokens / self.rounds
+        return 1 + self.promised / self.rounds * self.came / self.said
 
     def wants(self, with_ms: float, plain_ms: float, free_tokens: float = 1.0, free_ms: float | None = None) -> bool:
         """Whether to run the network now.
@@ -77,8 +82,8 @@ class Pace:
         self.trial = self.skipped > self.pause and self.lost + with_ms - plain_ms <= self.share * self.spent
         return self.trial
 
-    def note(self, network: bool, tokens: int, took_ms: float, plain_ms: float) -> None:
-        """A round is over: whether the network ran, the tokens written, the milliseconds it took."""
+    def note(self, network: bool, tokens: int, took_ms: float, plain_ms: float, promised: float | None = None) -> None:
+        """A round is over: whether the network ran, the tokens written (and promised by its draft, if it can tell), the milliseconds it took."""
         self.spent += took_ms
         if not network:
             return
@@ -86,8 +91,10 @@ class Pace:
             loss = took_ms - tokens * plain_ms
             self.lost, self.skipped = max(0.0, self.lost + loss), 0
             self.pause = 0 if loss < 0 else min(max(2 * self.pause, 4), 64)
+        promised = tokens if promised is None else promised
+        self.said, self.came = self.said + promised - 1, self.came + tokens - 1
         fade = min(1.0, self.memory / (self.rounds + 1))
-        self.tokens, self.rounds = fade * (self.tokens + tokens), fade * (self.rounds + 1)
+        self.promised, self.rounds = fade * (self.promised + promised - 1), fade * (self.rounds + 1)
 
 
 class Smooth:

@@ -63,8 +63,8 @@ class Engine:
         raise Refusal(f"A draft of {rows - 1} tokens is more than this engine verifies at once ({self.widths[-1] - 1}); lower γ or the budget.")
 
     def row_ms(self, rows: int) -> float:
-        """Expected milliseconds of a target pass with that many live rows."""
-        return self.cost[self.width_for(rows)]
+        """Expected milliseconds of a target pass with that many live rows: it could be padded to any wider one, so none of those costs less."""
+        return min(self.cost[width] for width in self.widths if width >= self.width_for(rows))
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of one user message in the target's chat form (the bare text for targets without one)."""
@@ -129,8 +129,7 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0) -> None:
             target.verify(cache, prompt[0], prompt[1:2][:nodes], [-1][:nodes], width, attention=kind)[0].max(-1).indices.tolist()
             if turn:
                 samples[kind, width].append((engine.now() - began) * 1e3)
-    cost = [statistics.median(samples["placeless", w]) for w in WIDTHS]
-    engine.cost = {w: min(cost[i:]) for i, w in enumerate(WIDTHS)}  # a pass can always be padded to a wider one, so none costs more
+    engine.cost = {w: statistics.median(samples["placeless", w]) for w in WIDTHS}
     engine.one_row_ms = statistics.median(samples["masked", 1])
     engine.widths = equal_widths(target)
 

@@ -14,21 +14,21 @@ from .examples import EXAMPLES
 
 FOLDER = Path(__file__).parents[2] / "assets" / "traces"
 MAX_BYTES = 300_000
-ROLLS, TRAIN, EVEN, WORDS, COPY, FRENCH = (EXAMPLES[k] for k in ("Arithmetic: the bakery", "Arithmetic: the train", "Code: add up a list", "Code: count words", "Copy: repeat and change", "Translate: to French"))
+ROLLS, TRAIN, COPY, FRENCH = (EXAMPLES[k] for k in ("Arithmetic: the bakery", "Arithmetic: the train", "Copy: repeat and change", "Translate: to French"))
 
 # name -> (prompt, method, parameters, new tokens); the lesson names some of them
 RECORDINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "best": (EVEN, "best", {}, 64),
+    "best": (ROLLS, "best", {}, 64),
     "ar": (ROLLS, "ar", {}, 40),
     "lookup": (COPY, "lookup", {}, 48),
     "ar-draft": (ROLLS, "ar-draft", {}, 48),
-    "specdiff": (EVEN, "specdiff", {"gamma": 8, "steps": 2}, 48),
-    "specdiff-few": (EVEN, "specdiff", {"gamma": 8, "steps": 1}, 48),
-    "specdiff-many": (EVEN, "specdiff", {"gamma": 8, "steps": 4}, 48),
+    "specdiff": (TRAIN, "specdiff", {"gamma": 8, "steps": 2}, 48),
+    "specdiff-few": (TRAIN, "specdiff", {"gamma": 8, "steps": 1}, 48),
+    "specdiff-many": (TRAIN, "specdiff", {"gamma": 8, "steps": 4}, 48),
     "specdiff2": (ROLLS, "specdiff2", {}, 48),
     "diffuspec": (TRAIN, "diffuspec", {}, 48),
     "d2sd": (ROLLS, "d2sd", {}, 48),
-    "tree": (WORDS, "tree", {}, 48),
+    "tree": (TRAIN, "tree", {}, 48),
     "block": (ROLLS, "block", {}, 48),
     "hard": (FRENCH, "block", {}, 40),
 }
