@@ -27,6 +27,10 @@ class Backend:
 
         return load_engine(pair, progress=progress)
 
+    def on_processor(self, engine: Any) -> bool:
+        """Whether races compute on this machine's processor, which a browser on it also needs."""
+        return engine.target.device.type == "cpu"
+
     def check(self, ask: dict[str, Any]) -> None:
         """Raises Refusal before anybody waits for a model."""
         make_request(ask)
@@ -62,6 +66,9 @@ class BorderBackend(Backend):
 
         target_folder(get_pair(pair), progress)
         return pair
+
+    def on_processor(self, engine: Any) -> bool:
+        return False
 
     def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
         events = self.stream(engine, ask)

@@ -102,7 +102,8 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             for message, fraction in server.engines.wait(pair):
                 yield [progress_words(message, fraction), *keep]
             items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in texts if t in EXAMPLES]
-            for fraction, report, what in server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), ticket.cancel):
+            steps = server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), ticket.cancel)
+            for fraction, report, what in server.engines.thread.each(steps):
                 yield [progress_words(what, fraction), *(shown(report) if report else keep)]
         except Refusal as refusal:
             yield [str(refusal), *keep]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from ..errors import Refusal
 from ..events import Event
 
 WINDOW_SECONDS = 0.04  # at most 25 messages a second: the browser has no back-pressure and would lag behind a fast engine
+BESIDE_SECONDS = 0.2  # the same where the browser shares the engine's processor: computing and drawing take turns
+DRAWN_SECONDS = 0.7  # how long to wait until such a browser has drawn; a tab in the background never says so
 RUNS_KEPT = 16
 
 
@@ -36,20 +40,66 @@ def windows(events: Iterable[Event | dict[str, Any]], gap: float = WINDOW_SECOND
         yield group
 
 
+class OneThread:
+    """A daemon thread on which everything that computes takes its turn.
+
+    OpenMP keeps a team of threads for every thread that ever computed, and with two teams on the same cores each waits for the other at every
+    step: measured on two cores, a model loaded on one thread and run on another decodes at half speed. Gradio asks for the next item of
+    a generator on whichever thread is free.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True, name="engine").start()
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future:
+        done: Future = Future()
+        self.jobs.put((done, call, args))
+        return done
+
+    def each(self, items: Iterator[Any]) -> Iterator[Any]:
+        """``items``, each computed there, and only when asked for."""
+        end = object()
+        while (item := self.submit(next, items, end).result()) is not end:
+            yield item
+
+    def _work(self) -> None:
+        while True:
+            done, call, args = self.jobs.get()
+            try:
+                done.set_result(call(*args))
+            except BaseException as error:  # whoever waits for it gets it
+                done.set_exception(error)
+            del done, call, args
+
+
 class Runs:
     """The events of the last runs, so that a browser that missed a window can ask for it."""
 
     def __init__(self, kept: int = RUNS_KEPT):
         self.kept = kept
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         self.runs: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self.drawn: dict[str, int] = {}  # events that the browser says it has on screen
 
     def open(self, run: str) -> list[dict[str, Any]]:
         with self.lock:
             self.runs[run] = events = []
             while len(self.runs) > self.kept:
-                self.runs.popitem(last=False)
+                self.drawn.pop(self.runs.popitem(last=False)[0], None)
         return events
+
+    def note_drawn(self, ask: Any) -> None:
+        """The browser has ``count`` events of ``run`` on screen."""
+        if isinstance(ask, dict) and isinstance(ask.get("count"), int) and str(ask.get("run")) in self.runs:
+            with self.lock:
+                self.drawn[str(ask["run"])] = ask["count"]
+                self.lock.notify_all()
+
+    def wait_drawn(self, run: str, count: int, patience: float = DRAWN_SECONDS) -> bool:
+        """Wait until the browser has drawn ``count`` events; False if it did not say so in time."""
+        with self.lock:
+            return self.lock.wait_for(lambda: self.drawn.get(run, 0) >= count, patience)
 
     def missing(self, ask: Any) -> list[dict[str, Any]]:
         """Events ``from`` on of ``run``; an unknown run has none."""
@@ -59,7 +109,7 @@ class Runs:
 
 
 class Engines:
-    """Engines by pair, one in memory at a time, loaded by a thread of its own so that the page is up at once."""
+    """Engines by pair, one in memory at a time, loaded behind the page by the thread that also runs them."""
 
     def __init__(self, factory: Callable[..., Any]):
         self.factory = factory
@@ -67,7 +117,8 @@ class Engines:
         self.pair: str | None = None
         self.engine: Any = None
         self.failed: Exception | None = None
-        self.thread: threading.Thread | None = None
+        self.thread = OneThread()
+        self.loading: Future | None = None
         self.message, self.fraction = "", None
 
     def warm(self, pair: str) -> None:
@@ -75,12 +126,11 @@ class Engines:
         with self.changed:
             if self.pair == pair and self.failed is None:
                 return
-            if self.thread is not None and self.thread.is_alive():
+            if self.loading is not None and not self.loading.done():
                 return  # another pair is loading; whoever waits for this one calls again
             self.pair, self.engine, self.failed = pair, None, None
             self.message, self.fraction = "Loading the model", None
-            self.thread = threading.Thread(target=self._load, args=(pair,), daemon=True, name=f"load {pair}")
-            self.thread.start()
+            self.loading = self.thread.submit(self._load, pair)
 
     def _load(self, pair: str) -> None:
         engine = failed = None
@@ -107,7 +157,7 @@ class Engines:
     def wait(self, pair: str, patience: float = 0.5) -> Iterator[tuple[str, float | None]]:
         """Yields (message, fraction) while ``pair`` loads and returns when :meth:`get` will succeed; raises what the loading raised."""
         while not self.ready(pair):
-            if self.pair == pair and self.failed is not None and not self.thread.is_alive():
+            if self.pair == pair and self.failed is not None and self.loading.done():
                 failed, self.failed, self.pair = self.failed, None, None  # the next run tries again
                 raise failed
             self.warm(pair)

@@ -19,7 +19,7 @@ from . import charts
 from .backend import Backend
 from .controls import Limits
 from .export import export_html
-from .live import Engines, Runs, windows
+from .live import BESIDE_SECONDS, WINDOW_SECONDS, Engines, Runs, windows
 from .visitors import Visitors
 
 PLOT_SECONDS = 0.5  # Gradio sends the whole figure every time
@@ -56,7 +56,10 @@ class Server:
             except Refusal as refusal:
                 return {"refusal": str(refusal)}
 
-        return [missing_events, recorded_trace, export_page]
+        def drawn(ask: Any):
+            self.runs.note_drawn(ask)
+
+        return [missing_events, recorded_trace, export_page, drawn]
 
     # -- a race ------------------------------------------------------------------------------------------------------------------
 
@@ -79,8 +82,12 @@ class Server:
         self.backend.check(ask)
         return {"pair": pair} | ask
 
-    def messages(self, ask: dict[str, Any], cancel: threading.Event, stepping: bool = False) -> Iterator[dict[str, Any]]:
-        """Messages for the view: waiting, windows of events, the end. Raises Refusal."""
+    def messages(self, ask: dict[str, Any], cancel: threading.Event, stepping: bool = False, beside: bool = False) -> Iterator[dict[str, Any]]:
+        """Messages for the view: waiting, windows of events, the end. Raises Refusal.
+
+        ``beside``: the browser draws on this machine. If the engine computes on its processor too, they take turns: no lane's clock runs while
+        a window is being drawn.
+        """
         run = uuid.uuid4().hex
         head = {"run": run, "live": True, "stepping": stepping}
         pair = ask["pair"]
@@ -90,12 +97,15 @@ class Server:
                 yield head | {"ended": True}
                 return
         events = self.runs.open(run)
-        race = self.backend.race(self.engines.get(pair), {k: v for k, v in ask.items() if k != "pair"}, cancel)
+        engine = self.engines.get(pair)
+        beside = beside and self.backend.on_processor(engine)
+        race = self.backend.race(engine, {k: v for k, v in ask.items() if k != "pair"}, cancel)
         try:
-            for window in windows(race):
+            for window in self.engines.thread.each(windows(race, BESIDE_SECONDS if beside else WINDOW_SECONDS)):
                 before = len(events)
                 events.extend(window)
-                yield head | {"from": before, "events": pack(window)}
+                yield head | {"from": before, "events": pack(window), "ack": beside}
+                beside = beside and self.runs.wait_drawn(run, len(events))
             yield head | {"ended": True, "total": len(events)}
         finally:
             race.close()  # a closed tab ends the engine's round here, and frees its memory
@@ -106,9 +116,9 @@ class Server:
         if ticket is None:
             yield gr.skip(), gr.skip()
             return
-        (values, stepping), plotted = ticket.wish, 0.0
+        (values, stepping, beside), plotted = ticket.wish, 0.0
         try:
-            for message in self.messages(self.ask(*values), ticket.cancel, stepping):
+            for message in self.messages(self.ask(*values), ticket.cancel, stepping, beside):
                 events = self.runs.runs.get(message["run"])
                 now = time.perf_counter()
                 plot = bool(events) and (now - plotted >= PLOT_SECONDS or "ended" in message)
@@ -127,7 +137,8 @@ class Server:
     def enter(self, request: gr.Request, *values: Any, stepping: bool = False) -> str:
         """A ticket for a run with these values."""
         self.last[request.session_hash] = repr(values)
-        return self.visitors.enter(request.session_hash, (values, stepping))
+        beside = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+        return self.visitors.enter(request.session_hash, (values, stepping, beside))
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""

@@ -18,6 +18,10 @@ def script() -> str:
     return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
+def head_script() -> str:
+    return (STATIC / "frames.js").read_text(encoding="utf-8")
+
+
 def style() -> str:
     return (STATIC / "race.css").read_text(encoding="utf-8")
 

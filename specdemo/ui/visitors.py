@@ -42,9 +42,6 @@ class Visitors:
             ticket = self.tickets.get(number)
             if ticket is None or ticket.started:
                 return None
-            if ticket.cancel.is_set():
-                del self.tickets[number]
-                return None
             ticket.started = True
             return ticket
 
@@ -60,5 +57,8 @@ class Visitors:
             return ticket is not None and not ticket.started
 
     def _give_back(self, session: str) -> None:
-        if (ticket := self.tickets.get(self.held.pop(session, ""))) is not None:
+        number = self.held.pop(session, "")
+        if (ticket := self.tickets.get(number)) is not None:
             ticket.cancel.set()
+            if not ticket.started:  # nobody may ever come for it: a tab can close between Run and getting in line
+                del self.tickets[number]

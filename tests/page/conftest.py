@@ -46,7 +46,7 @@ def assets(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def backend():
-    return FakeBackend(pace=0.05)
+    return FakeBackend(pace=0.08)
 
 
 @pytest.fixture(scope="session")

@@ -183,6 +183,9 @@ class FakeBackend:
                 return
             yield (k + 1) / len(prompts), fake_report(methods, prompts[: k + 1]), f"prompt {k + 1} of {len(prompts)}"
 
+    def on_processor(self, engine: Any) -> bool:
+        return True
+
     def check(self, ask: dict[str, Any]) -> None:
         if "refuse me" in ask["prompt"]:
             raise Refusal("This prompt is refused; type another.")

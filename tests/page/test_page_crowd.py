@@ -78,16 +78,23 @@ def test_many_visitors_some_of_whom_leave(assets):
     assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
 
 
-def test_tabs_run_stop_and_reload_at_random(assets, browser, monkeypatch):
+@pytest.fixture
+def tabs(browser):
+    """Pages of visitors, each with a browser profile of its own (tabs of one profile share six connections)."""
+    contexts = [browser.new_context(viewport={"width": 390, "height": 700}, reduced_motion="reduce") for _ in range(TABS)]
+    yield [context.new_page() for context in contexts]
+    for context in contexts:
+        context.close()
+
+
+def test_tabs_run_stop_and_reload_at_random(assets, tabs, monkeypatch):
     """Whoever ended with Run sees their own race to its end, the others nobody else's; when all tabs are closed the server remembers none of them."""
     from specdemo.ui import page as layout
 
-    servers, dice, crowd = [], random.Random(20), FakeBackend(pace=0.002)
+    servers, errors, dice, crowd = [], [], random.Random(20), FakeBackend(pace=0.002)
     monkeypatch.setattr(layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1])
     with serving(crowd, assets) as (url, _):
-        contexts = [browser.new_context(viewport={"width": 390, "height": 700}, reduced_motion="reduce") for _ in range(TABS)]  # one profile would share six connections
-        errors, tabs = [], [context.new_page() for context in contexts]
-        own, last = {t: set() for t in tabs}, {}
+        visitors, own, last = servers[0].visitors, {t: set() for t in tabs}, {}
         for tab in tabs:
             tab.set_default_timeout(2 * WAIT)
             tab.on("pageerror", lambda e: errors.append(str(e)))
@@ -107,7 +114,7 @@ def test_tabs_run_stop_and_reload_at_random(assets, browser, monkeypatch):
                 fill(tab, "prompt", prompt)
             press(tab, last[tab].title())
             last[tab] = prompt if last[tab] == "run" else last[tab]
-        until(lambda: crowd.running == 0 and not servers[0].visitors.tickets, 60)
+        until(lambda: crowd.running == 0 and not visitors.tickets, 60)
         for tab in tabs:
             if last[tab].startswith("Visitor"):
                 expect(tab.locator("#race-view .sd-prompt")).to_have_text(last[tab])
@@ -115,7 +122,7 @@ def test_tabs_run_stop_and_reload_at_random(assets, browser, monkeypatch):
             else:
                 assert tab.locator("#race-view .sd-prompt").inner_text() in own[tab]
         assert sum(1 for how in last.values() if how.startswith("Visitor")) >= TABS / 4 and crowd.most == 1 and not errors, errors
-        for context in contexts:
-            context.close()
-        until(lambda: not (servers[0].visitors.tickets or servers[0].visitors.held or servers[0].last), 30)
+        for tab in tabs:
+            tab.close()
+        until(lambda: not (visitors.tickets or visitors.held or servers[0].last), 30)
         assert crowd.running == 0 and len(servers[0].runs.runs) <= servers[0].runs.kept

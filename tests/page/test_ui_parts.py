@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
@@ -16,7 +17,7 @@ from specdemo.ui import charts, lesson
 from specdemo.ui.backend import BorderBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
 from specdemo.ui.export import export_html, safe_json
-from specdemo.ui.live import Engines, Runs, windows
+from specdemo.ui.live import DRAWN_SECONDS, Engines, Runs, windows
 from specdemo.ui.server import Server
 from specdemo.ui.visitors import Visitors
 
@@ -69,6 +70,53 @@ def test_missing_events_are_given_from_the_place_asked_for():
     runs.open("b")
     runs.open("c")
     assert runs.missing({"run": "a", "from": 0}) == []
+
+
+def test_everything_that_computes_shares_one_thread():
+    """Loading and every step of every race: two threads would bring two OpenMP teams, which halve each other's speed."""
+    seen = []
+
+    def steps():
+        for n in range(3):
+            seen.append(threading.current_thread().name)
+            yield n
+        raise Refusal("The end.")
+
+    engines = Engines(lambda pair, progress: seen.append(threading.current_thread().name))
+    list(engines.wait("x"))
+    got = []
+    with pytest.raises(Refusal, match="The end"):
+        for n in engines.thread.each(steps()):
+            got.append((n, len(seen)))
+    assert got == [(0, 2), (1, 3), (2, 4)], "an item is computed when it is asked for, not before"
+    assert set(seen) == {"engine"} and engines.thread.submit(threading.current_thread).result().daemon
+    assert list(engines.thread.each(iter("ab"))) == ["a", "b"], "a race that failed takes nothing with it"
+
+
+def test_a_race_waits_until_a_browser_beside_it_has_drawn(tmp_path):
+    """The first window is told of after a while, the second never: that costs the patience once, then nobody is waited for."""
+    server = Server(FakeBackend(pace=0.1), METHODS, PAIRS, Limits(), tmp_path)
+    messages = server.messages(ask(server, new=30), threading.Event(), beside=True)
+    first = next(m for m in messages if "events" in m)
+    assert first["ack"] is True
+    threading.Timer(0.15, lambda: server.runs.note_drawn({"run": first["run"], "count": len(json.loads(first["events"]))})).start()
+    began = time.perf_counter()
+    second = next(messages)
+    assert time.perf_counter() - began >= 0.14 and second["ack"] is True and second["from"] == len(json.loads(first["events"]))
+    began = time.perf_counter()
+    rest = list(messages)
+    assert DRAWN_SECONDS <= time.perf_counter() - began < DRAWN_SECONDS + 3 and [m["ack"] for m in rest if "events" in m] == [False] * sum("events" in m for m in rest)
+    for junk in (None, {}, {"run": first["run"], "count": "x"}, {"run": "unknown", "count": 1}):
+        server.runs.note_drawn(junk)
+    assert set(server.runs.drawn) == {first["run"]}
+
+
+def test_the_drawn_counts_go_with_their_runs():
+    runs = Runs(kept=2)
+    for name in "abc":
+        runs.open(name)
+        runs.note_drawn({"run": name, "count": 1})
+    assert set(runs.drawn) == {"b", "c"}
 
 
 def test_engines_load_once_and_report_progress():
@@ -217,7 +265,7 @@ def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     assert running.wish == "a wish" and visitors.begin(first) is None, "one ticket, one run"
     second = visitors.enter("a")
     assert running.cancel.is_set(), "Run again means: this one instead"
-    assert visitors.stop("a") is True and visitors.begin(second) is None, "given back while waiting"
+    assert visitors.stop("a") is True and list(visitors.tickets) == [first] and visitors.begin(second) is None, "given back while waiting, and forgotten at once"
     third = visitors.enter("a")
     cancel = visitors.begin(third).cancel
     assert visitors.stop("a") is False and cancel.is_set()

@@ -88,3 +88,8 @@ const ICONS = {
 function icon(name) {
   return s("svg", { class: "sd-icon", viewBox: "0 0 18 18", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
 }
+
+/** The next frame for the view itself (see frames.js). */
+function nextFrame(f) {
+  return (window.specdemoFrame || window.requestAnimationFrame.bind(window))(f);
+}

@@ -59,9 +59,9 @@ class Player {
       if (!this.playing || !this.root.isConnected) return this.pause();
       if (this.lastFrame !== null) this.advance(((now - this.lastFrame) / 1000) * this.rate);
       this.lastFrame = now;
-      requestAnimationFrame(tick);
+      nextFrame(tick);
     };
-    requestAnimationFrame(tick);
+    nextFrame(tick);
   }
 
   pause() {

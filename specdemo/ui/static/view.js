@@ -68,17 +68,18 @@ class View {
   receive(message) {
     if (!message || typeof message !== "object") return;
     if (message.run !== undefined && message.run !== this.run) this.begin(message);
-    if (message.refusal) { this.running = false; return this.say(message.refusal, "refusal"); }
+    if (message.refusal) { this.runs(false); return this.say(message.refusal, "refusal"); }
     if (message.status) this.say(message.status, "status");
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
+    if (message.ack) this.tellWhenDrawn(message.run);
     if (message.advance) this.player.nextRound();
     if (message.ended) this.ended(num(message.total));
   }
 
   begin(message) {
     this.run = message.run;
-    this.running = Boolean(message.live);
+    this.runs(Boolean(message.live));
     this.trace = new Trace();
     this.total = 0; // events the server is known to have
     this.say("", "status");
@@ -100,7 +101,7 @@ class View {
     if (from > have) return this.fetchMissing();
     if (from === 0 && !have && events.length) this.say("", "status");
     for (const event of events.slice(have - from)) this.trace.push(event);
-    if (this.trace.done) this.running = false;
+    if (this.trace.done) this.runs(false);
     this.showStart();
     if (this.autoplay && this.trace.events.length) { this.autoplay = false; this.player.play(); }
     this.schedule();
@@ -120,8 +121,19 @@ class View {
     this.fetching = null;
   }
 
+  /** While a race runs the page around the view keeps still: whatever moves there is drawn by the processor that may be computing. */
+  runs(now) {
+    this.running = now;
+    document.body.classList.toggle("sd-racing", now);
+  }
+
+  /** The engine may share its processor with this browser; it goes on when what it sent is on screen. */
+  tellWhenDrawn(run) {
+    nextFrame(() => setTimeout(() => this.options.server.drawn({ run, count: this.total }), 0));
+  }
+
   ended(total) {
-    this.running = false;
+    this.runs(false);
     if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
     this.total = Math.max(this.total, total);
     if (this.trace.events.length < this.total) this.fetchMissing();
@@ -169,7 +181,7 @@ class View {
   schedule() {
     if (this.scheduled) return;
     this.scheduled = true;
-    requestAnimationFrame(() => { this.scheduled = false; this.draw(); });
+    nextFrame(() => { this.scheduled = false; this.draw(); });
   }
 
   get goal() {
