@@ -33,7 +33,7 @@ class Server:
         self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
         self.engines, self.runs = Engines(backend.load), Runs()
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
-        self.visitors = Visitors()
+        self.visitors, self.racing = Visitors(), threading.Lock()
         self.last: dict[str, str] = {}  # what each visitor ran last, to tell a step from a new run
 
     # -- server functions of the view: small, stateless, and safe to call with anything ------------------------------------------
@@ -99,6 +99,7 @@ class Server:
         events = self.runs.open(run)
         engine = self.engines.get(pair)
         beside = beside and self.backend.on_processor(engine)
+        self.racing.acquire()  # a race that Gradio cancelled in the middle of a step is closed first
         race = self.backend.race(engine, {k: v for k, v in ask.items() if k != "pair"}, cancel)
         try:
             for window in self.engines.thread.each(windows(race, BESIDE_SECONDS if beside else WINDOW_SECONDS)):
@@ -109,6 +110,7 @@ class Server:
             yield head | {"ended": True, "total": len(events)}
         finally:
             race.close()  # a closed tab ends the engine's round here, and frees its memory
+            self.racing.release()
 
     def run(self, number: str) -> Iterator[tuple[Any, Any]]:
         """The Run listener: (message for the view, figure or nothing). Ends at once when the ticket was given back meanwhile."""

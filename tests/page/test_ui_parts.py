@@ -82,7 +82,7 @@ def test_everything_that_computes_shares_one_thread():
             yield n
         raise Refusal("The end.")
 
-    engines = Engines(lambda pair, progress: seen.append(threading.current_thread().name))
+    engines = Engines(lambda pair, progress: seen.append(threading.current_thread().name) or "engine")
     list(engines.wait("x"))
     got = []
     with pytest.raises(Refusal, match="The end"):

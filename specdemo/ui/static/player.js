@@ -36,6 +36,7 @@ class Player {
 
   reset(pinned) {
     this.pause();
+    this.waiting = false;
     this.t = 0;
     this.beat = -1;
     this.pinned = pinned;
@@ -141,7 +142,14 @@ class Player {
   nextRound() {
     const { trace, running } = this.view;
     if (!running && (this.pinned || this.t >= trace.end)) this.go(-1);
-    this.stepRound(1);
+    const checked = trace.beats.findLast((b) => b.kind === "verify"), here = this.beat < 0 ? null : trace.beats[this.beat];
+    this.waiting = running && !this.pinned && (!checked || (here && here.kind === "verify" && here.round >= checked.round));
+    if (!this.waiting) this.stepRound(1);
+  }
+
+  /** More of the race has come: take the step that was asked for before its round was there. */
+  arrived() {
+    if (this.waiting) this.nextRound();
   }
 
   update(t, label) {

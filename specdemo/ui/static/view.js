@@ -103,6 +103,7 @@ class View {
     for (const event of events.slice(have - from)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
+    this.player.arrived();
     if (this.autoplay && this.trace.events.length) { this.autoplay = false; this.player.play(); }
     this.schedule();
   }
