@@ -13,7 +13,8 @@ from .errors import Refusal
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = refused (one sentence on stderr), 130 = interrupted."""
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = _parser(words[:1]).parse_args(words)
     try:
         return args.run(args) or 0
     except Refusal as refusal:
@@ -24,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="specdemo", description="A language model and its diffusion drafter race plain decoding.")
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -50,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     models.set_defaults(run=_models)
 
     export = commands.add_parser("export", help="turn a trace into one HTML page that works offline")
-    export.add_argument("trace", type=Path)
-    export.add_argument("html", type=Path)
+    export.add_argument("trace", type=Path, help="a trace saved by “race --trace” or by the page")
+    export.add_argument("html", type=Path, help="the page to write")
     export.set_defaults(run=_export)
 
     for name, module, help in (
@@ -60,13 +61,13 @@ def _parser() -> argparse.ArgumentParser:
         ("corpus", "specdemo.training.corpus", "let the target write training text"),
         ("train", "specdemo.training.train", "train a drafter for a target"),
     ):
-        _delegate(commands.add_parser(name, help=help), name, module)
+        _delegate(commands.add_parser(name, help=help), name, module, asked=command == [name])
     return parser
 
 
-def _delegate(parser: argparse.ArgumentParser, name: str, module: str) -> None:
+def _delegate(parser: argparse.ArgumentParser, name: str, module: str, asked: bool) -> None:
     """A command that lives in its own room: its arguments and its ``NAME_main`` are imported only when it is asked for."""
-    if name in sys.argv[1:2]:
+    if asked:
         room = importlib.import_module(module)
         room.add_arguments(parser)
         parser.set_defaults(run=getattr(room, f"{name}_main"))
@@ -79,7 +80,7 @@ def _race(args: argparse.Namespace) -> int:
 
 
 def _models(args: argparse.Namespace) -> int:
-    from .models import pair_states
+    from .models.load import pair_states
     from .terminal import print_models
 
     states = pair_states()

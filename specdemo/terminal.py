@@ -109,6 +109,19 @@ def _summary(console: Console, done: Done) -> None:
         console.print(Text(line))
 
 
+def print_models(states: list[dict[str, Any]]) -> None:
+    """The ``models`` command: a block for each pair, what is missing in words."""
+    console = Console(highlight=False)
+    for state in states:
+        console.print(Text.assemble((state["id"], "bold"), "  ", state["title"], "  ", (state["state"], "green" if state["state"] == "ready" else "yellow")))
+        drafters = ", ".join(kind if here else f"{kind} (not here)" for kind, here in state["drafters"].items()) or "none"
+        rows = (("size", state["size"]), ("runs on", state["hardware"]), ("types", ", ".join(state["dtypes"])), ("drafters", drafters), ("license", state["license"]))
+        for name, value in rows:
+            console.print(Text(f"  {name}: {value}"), soft_wrap=True)
+        for missing in state["missing"]:
+            console.print(Text(f"  missing: {missing}"), soft_wrap=True)
+
+
 def verdict(r: dict[str, Any]) -> list[str]:
     """The outcome in sentences; slower is said as plainly as faster."""
     lines = []

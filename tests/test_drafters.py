@@ -13,7 +13,8 @@ import torch
 from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import Context, checked
 from specdemo.drafters.ngram import NgramModel, SuffixIndex
-from specdemo.drafters.trie import Trie, best_first, boundary_scores, branching, expected_streak, marginals, nodes_that_pay
+from specdemo.drafters.table import Table
+from specdemo.drafters.trie import Trie, best_first, boundary_scores, branching, expected_streak, nodes_that_pay
 from specdemo.errors import Refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -150,13 +151,13 @@ def test_drafts_merge_into_a_trie_without_duplicates():
 def test_best_first_tree_by_hand():
     table = [[(10, 0.6), (11, 0.3)], [(20, 0.5), (21, 0.4)], [(30, 0.9)]]
     # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 | 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
-    nodes = best_first(marginals(table), 0, 5)
+    nodes = best_first(*Table(table).choices(), 5)
     assert [(n.parent, n.token) for n in nodes] == [(-1, 10), (-1, 11), (0, 20), (2, 30), (0, 21)]
     assert [n.weight for n in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
     assert [n.prob for n in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
-    assert len(best_first(marginals(table), 0, 99)) == 2 + 4 + 4
-    assert [n.token for n in best_first(marginals(table), 0, 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
-    assert best_first(marginals([]), 0, 5) == [] and best_first(marginals(table), 0, 0) == []
+    assert len(best_first(*Table(table).choices(), 99)) == 2 + 4 + 4
+    assert [n.token for n in best_first(*Table(table).choices(), 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
+    assert best_first(*Table([]).choices(), 5) == [] and best_first(*Table(table).choices(), 0) == []
 
 
 def test_best_first_follows_choices_that_depend_on_the_path():
@@ -178,7 +179,7 @@ def test_best_first_is_the_best_tree_of_every_size():
         for ranks in itertools.product(range(3), repeat=depth):
             weights.append(math.prod(table[d][r][1] for d, r in enumerate(ranks)))
     weights.sort(reverse=True)
-    nodes = best_first(marginals(table), 0, len(weights))
+    nodes = best_first(*Table(table).choices(), len(weights))
     assert [n.weight for n in nodes] == pytest.approx(weights)
     assert all(n.parent < i for i, n in enumerate(nodes))
 

@@ -11,6 +11,7 @@ from specdemo.drafters.base import Verdict, checked
 from specdemo.drafters.best import COPIED, SECOND, Plan
 from specdemo.drafters.learned import Calibration, Pace, Smooth
 from specdemo.drafters.ngram import Followers
+from specdemo.drafters.table import Table
 from specdemo.drafters.trie import best_first
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,20 +52,20 @@ def test_calibration_finds_the_truth():
 def test_a_copy_and_the_network_share_one_row():
     text = Followers(len(COPIED), 1)
     text.follow([5, 6, 2, 5, 6])  # after 5 6 came 2
-    plan = Plan([[(1, 0.6), (2, 0.3)]], text, Calibration())
+    plan = Plan(Table([[(1, 0.6), (2, 0.3)]]), text, Calibration())
     (first, p1, _, tag1), (second, p2, state, tag2) = plan.expand((0, (0, 2, 5, 6)))
     both = 1 - 0.7 * (1 - COPIED[1])
     assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1[:2] == ("both", 1)
     assert p2 == pytest.approx(0.6 * (1 - both) / 0.7) and tag2[:2] == ("beside", 1) and state == (1, (2, 5, 6, 1))
-    alone = Plan([[(1, 0.6), (3, 0.3)]], text, Calibration()).expand((0, (0, 2, 5, 6)))
+    alone = Plan(Table([[(1, 0.6), (3, 0.3)]]), text, Calibration()).expand((0, (0, 2, 5, 6)))
     assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [(1, 0.6 * (1 - COPIED[1])), (2, COPIED[1]), (3, 0.3 * (1 - COPIED[1]))]
-    assert sum(p for _, p, *_ in alone) <= 1 and Plan([], None, Calibration()).expand((0, (5, 6))) == []
+    assert sum(p for _, p, *_ in alone) <= 1 and Plan(Table([]), None, Calibration()).expand((0, (5, 6))) == []
 
 
 def test_copies_grow_from_any_node_and_beyond_the_block():
     text = Followers(len(COPIED), 2)
     text.follow([4, 1, 2, 3, 4, 7, 9, 4])
-    nodes = best_first(Plan([[(1, 0.9)]], text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01)
+    nodes = best_first(Plan(Table([[(1, 0.9)]]), text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01)
     paths = {}
     for i, n in enumerate(nodes):
         paths[i] = (*paths.get(n.parent, ()), n.token)

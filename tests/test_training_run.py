@@ -221,29 +221,6 @@ def test_turns_follow_each_other_with_the_templates_own_tokens(tiny_target):
 
 # -- the whole path ---------------------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory):
-    """A tiny chat model on disk, the way a user's own target lies there."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("target")
-    words = {"<pad>": 0, "<s>": 1, "<end>": 2, "<user>": 3, "<assistant>": 4, "<unk>": 5} | {f"w{i}": i for i in range(6, 128)}
-    core = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    core.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", pad_token="<pad>", eos_token="<end>",
-                                        additional_special_tokens=["<s>", "<user>", "<assistant>"])
-    tokenizer.chat_template = ("<s> {% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
-                               "{% if add_generation_prompt %}<assistant> {% endif %}")
-    tokenizer.save_pretrained(folder)
-    model = make_tiny_target(layers=2)
-    model.generation_config.eos_token_id = 2
-    model.save_pretrained(folder)
-    return folder
-
-
 def parsed(add, *words):
     parser = argparse.ArgumentParser()
     add(parser)

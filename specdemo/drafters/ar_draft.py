@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Context, Draft, Verdict, number
+from .table import frame
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class SerialDrafter:
     def propose(self, context: Context) -> Draft:
         import torch
 
-        from .session import frame, law, pick, rows, widen
+        from .session import law, pick, rows, widen
 
         count = min(self.gamma, context.budget)
         ratio = context.rule == "ratio"

@@ -136,6 +136,11 @@ def choice(default: str, options: tuple[str, ...], help: str) -> Any:
     return field(default=default, metadata={"options": options, "help": help})
 
 
+def follows() -> Any:
+    """The field that lets a network's Markov head speak."""
+    return choice("yes", ("yes", "no"), "Whether a position's candidates follow from the token chosen before it, where the drafter was trained for that (a Markov head)")
+
+
 def checked(cls: type, values: dict[str, Any] | None) -> Any:
     """An instance of the parameter dataclass ``cls`` from outside values; anything out of place is a one-sentence refusal."""
     fields = {f.name: f for f in dataclasses.fields(cls)}

@@ -1,9 +1,9 @@
 """Ours: one tree from everything at hand, as wide as it pays, and no tree at all where none pays.
 
 D²SD asks *where* a block will be refused, and a best-first tree answers it node by node: it branches where the confidence drops. The
-diffusion network's marginals say *which* siblings, judged by how often the same confidence came true in this run. What followed the
-same words earlier in the text costs nothing and joins the tree at every node. The measured cost of a target pass says *how many* nodes.
-Where rounds with the network write no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and then.
+diffusion network says *which* siblings, each following from its parent where it has a Markov head, judged by how often the same confidence
+came true in this run. What followed the same words earlier in the text costs nothing and joins the tree at every node. The measured cost of
+a target pass says *how many* nodes. Where rounds with the network write no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and then.
 D²SD's second pass is left out: replayed on the embedded pair (36 prompts) it writes 6 % more tokens a round and costs another draft pass,
 a tenth to a fifth of the target's.
 """
@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, choice, number
+from .base import Context, Draft, Verdict, choice, follows, number
 from .learned import Calibration, Cell, Pace, Smooth
 from .ngram import Followers
+from .table import Table, frames
 from .trie import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
 COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
@@ -25,7 +26,8 @@ SECOND = 0.35  # the same for the next follower, relative to the one before it
 FLOOR = 0.004  # paths less likely than this are not worth looking at
 DEEPEST = 24  # longest path, which only a copy reaches
 
-Row = Sequence[tuple[int, float]]
+NOTHING = Table([])  # what a sleeping network says
+
 Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn about it
 
 
@@ -34,43 +36,46 @@ class Params:
     gamma: int = number(8, 1, 15, "Masks in the block, so the depth to which the network drafts")
     copies: int = number(3, 0, 8, "Most followers of the same words earlier in the text that join the tree at a node; 0 for none")
     sleep: str = choice("yes", ("yes", "no"), "Whether the network sleeps while it does not pay")
+    follow: str = follows()
 
 
 class Plan:
     """Choices for :func:`best_first`; a state is (depth, the last words of the path)."""
 
-    def __init__(self, rows: Sequence[Row], text: Followers | None, known: Calibration) -> None:
+    def __init__(self, table: Table, text: Followers | None, known: Calibration) -> None:
         """
         Args:
-            rows: the network's candidates per depth, none while it sleeps.
+            table: the network's candidates, empty while it sleeps.
             text: what followed which words so far; None leaves copies out.
             known: what this run has taught about such statements.
         """
-        self.rows, self.text, self.known = rows, text, known
-        self._judged: dict[tuple[str, int], list[Judged]] = {}
+        self.table, self.text, self.known = table, text, known
+        self._judged: dict[tuple[str, int, int], list[Judged]] = {}
 
     def expand(self, state: tuple[int, tuple[int, ...]]) -> list[Choice]:
         d, tail = state
         followers, length = self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
-        found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1]) if followers else self._network("block", d)
+        found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1], tail[-1]) if followers else self._network("block", d, tail[-1])
         rest = tail[1:]
         return [(token, p, (d + 1, (*rest, token)), cell) for token, p, cell in found]
 
-    def _network(self, kind: str, d: int) -> list[Judged]:
-        """The network's candidates at one depth, likeliest first; "beside" a copy they are judged apart."""
-        if d >= len(self.rows):
+    def _network(self, kind: str, d: int, before: int) -> list[Judged]:
+        """The network's candidates at one depth behind the token ``before``, likeliest first; "beside" a copy they are judged apart."""
+        if d >= len(self.table.rows):
             return []
-        found = self._judged.get((kind, d))
+        row = self.table.after(d, before)
+        key = (kind, d, -1 if row is None else before)
+        found = self._judged.get(key)
         if found is None:
             judge = self.known.judge
-            found = self._judged[kind, d] = sorted(((token, *judge(kind, d + 1, p)) for token, p in self.rows[d]), key=_likeliest)
+            found = self._judged[key] = sorted(((token, *judge(kind, d + 1, p)) for token, p in row or self.table.rows[d]), key=_likeliest)
         return found
 
-    def _with_copies(self, d: int, followers: Sequence[int], sure: float) -> list[Judged]:
+    def _with_copies(self, d: int, followers: Sequence[int], sure: float, before: int) -> list[Judged]:
         """The network's candidates beside copied ones: a token both name takes the odds of either being right, the others share what is left."""
         stated = {token: sure * SECOND**rank for rank, token in enumerate(followers)}
         left, named, others = 1.0, [], []
-        for token, p, cell in self._network("beside", d):
+        for token, p, cell in self._network("beside", d, before):
             if token not in stated:
                 others.append((token, p, cell))
                 continue
@@ -114,11 +119,11 @@ class Best:
         began = time.perf_counter()
         if self.text is not None:
             self.text.follow(context.ids)
-        free, free_rate = self._grow([], context)
+        free, free_rate = self._grow(NOTHING, context)
         self.ran = self._wakes(context, free, free_rate)
-        table: list[Row] = []
+        table = NOTHING
         if self.ran:
-            table = self.session.rows(self.session.fill(context, self.params.gamma))
+            table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
             self.nodes, _ = self._grow(table, context)
         else:
             self.nodes = free
@@ -146,12 +151,12 @@ class Best:
         self.pace.note(self.ran, len(verdict.path) + 1, pass_ms + self._draft_cost() * self.ran, plain_ms, 1 + sum(n.weight for n in self.nodes))
         self.row_ms = None
 
-    def _grow(self, table: Sequence[Row], context: Context) -> tuple[list[Node], float]:
+    def _grow(self, table: Table, context: Context) -> tuple[list[Node], float]:
         """The tree that pays best with this table, and its expected tokens per millisecond."""
         plan = Plan(table, self.text, self.known)
         tail = tuple(context.ids[-len(COPIED) :])
         nodes = best_first(plan.expand, (0, tail), context.budget, FLOOR)
-        count, rate = nodes_that_pay([n.weight for n in nodes], context.row_ms, self._draft_cost() if table else 0.0)
+        count, rate = nodes_that_pay([n.weight for n in nodes], context.row_ms, self._draft_cost() if table.rows else 0.0)
         return nodes[:count], rate
 
     def _draft_cost(self) -> float:
@@ -165,14 +170,12 @@ class Best:
         free_ms = context.row_ms(len(free) + 1)
         return self.pace.wants(with_ms, context.row_ms(1), free_rate * free_ms, free_ms)
 
-    def _explain(self, draft: Draft, table: list[Row]) -> None:
-        from .session import frame
-
+    def _explain(self, draft: Draft, table: Table) -> None:
         expected = 1 + sum(n.weight for n in self.nodes)
         draft.notes = {"expected": expected}
-        if table:
-            draft.frames = [frame(table, label="block")]
-            draft.notes |= {"boundaries": boundary_scores([row[0][1] for row in table]), "branches": branching(draft.parent)}
+        if table.rows:
+            draft.frames = frames(table)
+            draft.notes |= {"boundaries": boundary_scores(draft.frames[-1].conf), "branches": branching(draft.parent)}
             return
         slow = f"rounds with the network have lately written {self.pace.expected:.2f} tokens"
         if draft.tokens:

@@ -5,33 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, number
+from .base import Context, Draft, Verdict, follows, number
+from .table import frames
 
 
 @dataclass(frozen=True)
 class Params:
     gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens a round")
+    follow: str = follows()
 
 
 class BlockChain:
-    """Every mask is filled at once, independently of the others; the chain is as long as the block."""
+    """Every mask is filled at once; where the network has a Markov head each guess then follows from the one before. The chain is as long as the block."""
 
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
 
         self.session = session(loaded)
-        self.gamma = self.session.check_gamma(params.gamma)
+        self.gamma, self.follow = self.session.check_gamma(params.gamma), params.follow == "yes"
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .session import frame
-
-        rows = self.session.rows(self.session.fill(context, self.gamma))
-        frames = [frame(rows, label="block")] if context.record else []
-        return Draft.chain([row[0][0] for row in rows], [row[0][1] for row in rows], "block", frames=frames)
+        table = self.session.table(context, self.gamma, self.follow)
+        rows = table.chain()
+        return Draft.chain([row[0][0] for row in rows], [row[0][1] for row in rows], "block", frames=frames(table) if context.record else [])
 
     def observe(self, verdict: Verdict) -> None:
         pass

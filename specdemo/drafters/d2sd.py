@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Refusal
-from .base import Context, Draft, Verdict, choice, number
+from .base import Context, Draft, Verdict, choice, follows, number
+from .table import frame
 from .trie import Trie, boundary_scores
 
 
@@ -15,6 +17,7 @@ class Params:
     gamma: int = number(7, 1, 15, "Masks in the block (the paper: 15)")
     branches: int = number(4, 0, 15, "K, how many likely boundaries get a second draft")
     verify: str = choice("trie", ("trie", "cascade"), "Attention of the verification: over one trie, bit for bit that of plain decoding, or the paper's cascade, faster, where a near-tie may fall differently")
+    follow: str = follows()
 
     def check(self) -> None:
         if self.branches > self.gamma:
@@ -48,18 +51,17 @@ class D2SD:
             self.second.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .session import frame
-
         features = context.take_features()
         for one in dict.fromkeys((self.first, self.second)):
             one.extend(*features)
-        rows = self.first.rows(self.first.fill(context, self.params.gamma, fresh=False))
+        table = self.first.table(context, self.params.gamma, self.params.follow == "yes", fresh=False)
+        rows = table.chain()
         guess, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
         scores = boundary_scores(conf)
         where = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
         trie = Trie(context.budget)
         trie.add(guess, conf, "block")
-        frames = [frame(rows, label="block")] if context.record else []
+        frames = [frame(rows, label="block")] if context.record else []  # the branches show what they changed of it
         for n, (i, again) in enumerate(zip(where, self._again(context, guess, where), strict=True)):
             trie.add(guess[:i] + [row[0][0] for row in again], conf[:i] + [row[0][1] for row in again], "branch")
             if context.record:
@@ -84,5 +86,6 @@ class D2SD:
         blocks = [[context.ids[-1], *guess[:i]] + [MASK] * (gamma - i) for i in where]
         hidden = self.second.hidden(blocks, len(context.ids) - 1)
         slots = [(b, k) for b, i in enumerate(where) for k in range(i + 1, gamma + 1)]
-        rows = iter(self.second.rows(self.second.logits(hidden[[b for b, _ in slots], [k for _, k in slots]])))
-        return [[next(rows) for _ in range(gamma - i)] for i in where]
+        table = self.second.tabled(hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.follow == "yes")
+        ends = list(itertools.accumulate((gamma - i for i in where), initial=0))
+        return [table.chain(*edge) for edge in itertools.pairwise(ends)]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import Refusal
 from .base import Context, Draft, Verdict, choice, number
 from .ngram import NgramModel
+from .table import frame
 from .trie import Trie
 
 ORDER = 3  # of the n-gram model, as in the paper
@@ -158,7 +159,7 @@ class DiffuSpec:
 
     def _rows(self, context: Context, k: int, frames: list[Any]) -> list[list[tuple[int, float]]]:
         """S passes; each fixes the surest masks, a position's candidates are those of the pass that fixed it."""
-        from .session import MASK, frame
+        from .session import MASK
 
         net, steps = self.session, min(self.params.steps, k)
         net.catch_up(context)

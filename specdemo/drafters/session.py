@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from ..errors import Refusal
-from ..events import Denoise
+from ..models.markov import CANDIDATES
 from .base import Context
+from .table import Row, Table
 
 MASK = -1  # the block networks' mark for a masked slot
 WIDTH = 8  # candidates read at every position, recorded or not, so that looking changes nothing
-
-Row = list[tuple[int, float]]  # candidates of one position: (target id, probability), best first
 
 
 class Session:
@@ -72,6 +71,30 @@ class Session:
         hidden = self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)
         return self.logits(hidden[0, 1 : context.budget + 1])
 
+    def table(self, context: Context, gamma: int, follow: bool = True, fresh: bool = True) -> Table:
+        """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks, as candidates, at most as many positions as the budget."""
+        if fresh:
+            self.catch_up(context)
+        hidden = self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)
+        return self.tabled(hidden[0, 1 : context.budget + 1], follow)
+
+    def tabled(self, hidden: torch.Tensor, follow: bool = True) -> Table:
+        """States ``[n, H]`` of neighbouring slots as candidates; with ``follow`` the network's Markov head, if it has one, is asked about them."""
+        logits = self.logits(hidden)
+        head = getattr(self.net, "follow", None) if follow and len(hidden) > 1 else None
+        if head is None:
+            return Table(rows(logits, self.net.vocab_ids))
+        best, index = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+        logp = best - logits.logsumexp(-1, keepdim=True)
+        behind, which = head(hidden[1:], index[:-1], index[1:], logp[1:]).topk(min(WIDTH, index.shape[1]), dim=-1)
+        ids = index if self.net.vocab_ids is None else self.net.vocab_ids[index]
+        n, wide, kept = *ids.shape, behind.shape[-1]
+        flat = torch.cat([t.flatten().double() for t in (ids, logp.exp(), behind, which)]).cpu()  # one copy to the host
+        ids, probs, behind, which = flat.split([n * wide, n * wide, (n - 1) * wide * kept, (n - 1) * wide * kept])
+        ids, probs = ids.long().view(n, wide).tolist(), probs.view(n, wide)[:, :WIDTH].tolist()
+        plain = [[(i, p) for i, p in zip(*pair, strict=False) if p > 0] for pair in zip(ids, probs, strict=True)]
+        return Table(plain, ids, behind.view(n - 1, wide, kept).numpy(), which.long().view(n - 1, wide, kept).numpy())
+
     def timed(self, began: float) -> None:
         """Fold the time since ``began`` (time.perf_counter) into ``ms``; call after a host sync."""
         took = (time.perf_counter() - began) * 1e3
@@ -118,13 +141,6 @@ def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) 
     out = probs.new_zeros(probs.shape[0], vocab_size)
     out[:, vocab_ids] = probs
     return out
-
-
-def frame(rows: Sequence[Row], ids: Sequence[int] | None = None, masked: Sequence[bool] | None = None, **more: Any) -> Denoise:
-    """One recorded denoising step: the candidates of each position, the guess shown there (default: the best) and what is still a mask."""
-    shown = list(ids) if ids is not None else [row[0][0] for row in rows]
-    conf = [dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)]
-    return Denoise(ids=shown, masked=list(masked) if masked is not None else [False] * len(rows), conf=conf, top=[[list(c) for c in row] for row in rows], **more)
 
 
 def _column(vocab_ids: torch.Tensor | None, mask_id: int | None) -> int | None:

@@ -10,6 +10,7 @@ from ..errors import Refusal
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
 from .base import Context, Draft, Verdict, choice, number
+from .table import frame
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SpecDiff:
     def _denoise(self, context: Context, gamma: int) -> Draft:
         import torch
 
-        from .session import MASK, frame, law, one_hot, pick, widen
+        from .session import MASK, law, one_hot, pick, widen
 
         net, p = self.session, self.params
         ratio, steps = context.rule == "ratio", min(p.steps, gamma)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Context, Draft, Verdict, choice, number
+from .table import frame
 from .trie import Trie, expected_streak
 
 KEPT = 64  # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail costs nothing
@@ -34,8 +35,6 @@ class SpecDiff2:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .session import frame
-
         logits = self.session.fill(context, self.params.gamma)
         rows = self.session.rows(logits, KEPT)
         trie, drafts = Trie(context.budget), []

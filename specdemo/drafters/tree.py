@@ -6,18 +6,20 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, number
-from .trie import best_first, boundary_scores, branching, marginals, nodes_that_pay
+from .base import Context, Draft, Verdict, follows, number
+from .table import frames
+from .trie import best_first, boundary_scores, branching, nodes_that_pay
 
 
 @dataclass(frozen=True)
 class Params:
     gamma: int = number(8, 1, 15, "Masks in the block, so the depth of the tree")
     budget: int = number(0, 0, 63, "Nodes of the tree; 0 takes as many as pay by the measured cost of a target pass")
+    follow: str = follows()
 
 
 class TreeDrafter:
-    """One pass gives every depth its own distribution; the likeliest paths of their product form the tree."""
+    """One pass gives every depth its own distribution, a Markov head bends it by the token before; the likeliest paths form the tree."""
 
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
@@ -30,18 +32,16 @@ class TreeDrafter:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .session import frame
-
         began = time.perf_counter()
-        rows = self.session.rows(self.session.fill(context, self.params.gamma))
-        nodes = best_first(marginals(rows), 0, min(context.budget, self.params.budget or context.budget))
+        table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
+        nodes = best_first(*table.choices(), min(context.budget, self.params.budget or context.budget))
         self.session.timed(began)
         if not self.params.budget:
             nodes = nodes[: nodes_that_pay([n.weight for n in nodes], context.row_ms, self.session.ms)[0]]
         draft = Draft([n.token for n in nodes], [n.parent for n in nodes], [n.prob for n in nodes], origin=["block"] * len(nodes))
         if context.record:
-            draft.frames = [frame(rows, label="block")]
-            draft.notes = {"expected": 1 + sum(n.weight for n in nodes), "boundaries": boundary_scores([row[0][1] for row in rows]), "branches": branching(draft.parent)}
+            draft.frames = frames(table)
+            draft.notes = {"expected": 1 + sum(n.weight for n in nodes), "boundaries": boundary_scores(draft.frames[-1].conf), "branches": branching(draft.parent)}
         return draft
 
     def observe(self, verdict: Verdict) -> None:

@@ -65,7 +65,7 @@ def best_first(expand: Callable[[Any], Sequence[Choice]], start: Any, budget: in
 
     Args:
         expand: the choices in a state as (token, probability, next state or None, tag), likeliest first; asked once for every node taken.
-            Plain marginals are :func:`marginals`, whose state is the depth.
+            For what one pass says, see :meth:`.table.Table.choices`.
         start: state of the anchor.
         budget: most nodes.
         floor: nodes whose path is less likely than this are left out.
@@ -93,12 +93,6 @@ def best_first(expand: Callable[[Any], Sequence[Choice]], start: Any, budget: in
         if after is not None:
             offer(len(nodes) - 1, 0, -weight, expand(after))
     return nodes
-
-
-def marginals(rows: Sequence[Sequence[tuple[int, float]]]) -> Callable[[int], list[Choice]]:
-    """Independent marginals, one row a depth, as choices: whatever was chosen at depth d, depth d + 1 offers the same. Starts at 0."""
-    choices = [[(token, p, d + 1, None) for token, p in row] for d, row in enumerate(rows)]
-    return lambda depth: choices[depth] if depth < len(choices) else []
 
 
 def nodes_that_pay(weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float) -> tuple[int, float]:

@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .layers import FrozenEnds, KeyValues, Layer, Linear, RMSNorm, Rope, linear, rotate
+from .markov import Follow, MarkovHead
 
 
 class BlockDrafterConfig(PreTrainedConfig):
@@ -28,6 +29,7 @@ class BlockDrafterConfig(PreTrainedConfig):
         context_projection: ``own`` (K/V projections for the context alone) or ``shared`` (DFlash).
         mask_embedding: ``learned`` (a vector of the drafter's) or ``token`` (the embedding row of ``mask_token_id``).
         qk_norm: per-head norm of queries and keys before rotation (Qwen3).
+        markov_rank: inner width of the Markov head (:mod:`.markov`), 0 for a drafter without one.
     """
 
     model_type = "specdemo_block_drafter"
@@ -35,7 +37,8 @@ class BlockDrafterConfig(PreTrainedConfig):
     def __init__(self, hidden_size=576, intermediate_size=1536, num_hidden_layers=4, num_attention_heads=9, num_key_value_heads=3,
                  head_dim=None, rms_norm_eps=1e-5, rope_theta=None, rope_parameters=None, rope_scaling=None, max_position_embeddings=8192,
                  vocab_size=49152, block_size=None, num_target_layers=30, target_layer_ids=None, mask_token_id=None, qk_norm=True,
-                 context_projection="shared", mask_embedding="token", layer_types=None, dflash_config=None, **more):
+                 context_projection="shared", mask_embedding="token", layer_types=None, dflash_config=None, markov_rank=0,
+                 **more):
         nested = dflash_config or {}
         self.hidden_size, self.intermediate_size, self.num_hidden_layers = hidden_size, intermediate_size, num_hidden_layers
         self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads
@@ -48,6 +51,7 @@ class BlockDrafterConfig(PreTrainedConfig):
         self.target_layer_ids = list(nested.get("target_layer_ids", ()) if target_layer_ids is None else target_layer_ids)
         self.qk_norm, self.context_projection, self.mask_embedding = qk_norm, context_projection, mask_embedding
         self.layer_types = layer_types or ["full_attention"] * num_hidden_layers
+        self.markov_rank = markov_rank
         more.setdefault("tie_word_embeddings", False)
         super().__init__(**more)
 
@@ -57,6 +61,7 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
     the fast path of every diffusion method here. Both give the same numbers."""
 
     config_class = BlockDrafterConfig
+    follow: Follow | None = None  # the Markov head in use, where the drafter has one
     main_input_name = "noise_embeds"
     base_model_prefix = "model"
 
@@ -66,6 +71,7 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
         self.fc, self.hidden_norm, self.norm = linear(len(config.target_layer_ids) * size, size), RMSNorm(size, eps), RMSNorm(size, eps)
         self.layers = nn.ModuleList(Layer(config, i, config.context_projection == "own") for i in range(config.num_hidden_layers))
         self.mask_embedding = nn.Parameter(torch.randn(size) * 0.02) if config.mask_embedding == "learned" else None
+        self.markov = MarkovHead(size, config.markov_rank) if config.markov_rank else None
         self.register_buffer("draft_vocab", draft_vocab)
         self.rope = Rope(config)
         self.post_init()
@@ -137,6 +143,9 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
         self.context_norm = self.hidden_norm.weight.detach().to(embedding)
         self.to_context = Linear(torch.cat([p.weight.detach() for l in self.layers for p in l.self_attn.context_projections()]), device, dtype)
         self.mask_row = (self.mask_embedding.detach() if self.mask_embedding is not None else embedding[self.config.mask_token_id].detach()).to(embedding)
+
+        ids = slice(min(self.config.vocab_size, head.shape[0])) if self.vocab_ids is None else self.vocab_ids
+        self.follow = None if self.markov is None else Follow(self.markov, self.embedding[ids], head.detach()[ids])
 
     def new_cache(self, capacity: int) -> KeyValues:
         """Empty context buffers for ``capacity`` positions (they grow where a batch of blocks needs more)."""

@@ -68,6 +68,8 @@ def check_drafter_config(config: Any, raw: dict[str, Any], target: Any, tokenize
     _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
     if not isinstance(config.block_size, int) or not 2 <= config.block_size <= 256:
         raise Refusal(f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to 256.")
+    if not isinstance(config.markov_rank, int) or not 0 <= config.markov_rank <= 4096:
+        raise Refusal(f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number from 0 to 4096.")
     if nested.get("sample_from_anchor"):
         raise Refusal(f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of anchor and masks are supported, so choose another drafter.")
     if nested.get("is_causal") or nested.get("causal") or set(config.layer_types) != {"full_attention"}:

@@ -228,6 +228,7 @@ def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], fo
     known.setdefault("qk_norm", "layers.0.self_attn.q_norm.weight" in weights)
     if cls is BlockDrafterConfig:
         known.setdefault("context_projection", "own" if "layers.0.self_attn.context_k_proj.weight" in weights else "shared")
+        known.setdefault("markov_rank", weights["markov.out.weight"].shape[-1] if "markov.out.weight" in weights else 0)
         known.setdefault("mask_embedding", "learned" if "mask_embedding" in weights else "token")
     try:
         return cls(**known)

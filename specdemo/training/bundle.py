@@ -22,7 +22,7 @@ from .train import KINDS, add_arguments, train_main
 
 LIMIT = 64 * 2**20
 # kind, share of the minutes, what it starts from (the first of these trained here before it, else of the bundle's own, else the target's layers)
-PLAN = (("block", 0.4, ()), ("vp", 0.15, ("block",)), ("mdlm", 0.15, ("block",)), ("streak", 0.15, ("mdlm", "block")), ("ar", 0.15, ()))
+PLAN = (("block", 0.35, ()), ("markov", 0.05, ("block",)), ("vp", 0.15, ("block",)), ("mdlm", 0.15, ("block",)), ("streak", 0.15, ("mdlm", "block")), ("ar", 0.15, ()))
 
 
 def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | None = None, prompts: Path | None = None, passages: Path | None = None) -> int:

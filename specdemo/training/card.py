@@ -6,6 +6,7 @@ from typing import Any
 
 PURPOSE = {
     "block": "fills all masks of a block in one pass, mostly from the anchor alone",
+    "markov": "fills all masks of a block in one pass, and makes them follow from one another with a Markov head trained on top of a block drafter",
     "vp": "fills blocks of which a prefix, or any part, is already known (variable prefixes, plain blocks and random masks mixed)",
     "mdlm": "fills randomly masked blocks, as a masked diffusion language model does",
     "streak": "is tuned for long runs of right tokens (streak distillation)",

@@ -42,12 +42,14 @@ def step_flops(target: Any, net: Any, settings: Settings, words: int, length: in
         return tokens * (6 * layers + 4 * words * width + soft + (2 * body if settings.mix else 0))
     rows = settings.batch * settings.anchors * net.block_size
     context = net.fc.weight.numel() + sum(p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections())
+    if settings.kind == "markov":  # the layers are only read, and so is the head, once
+        return tokens * 2 * (body + context) + rows * (2 * layers + 0.6 * (2 * words * width + 6 * sum(p.numel() for p in net.markov.parameters())))
     return tokens * (2 * body + 6 * context) + rows * (6 * layers + 0.6 * (4 * words * width + soft))  # about 0.6 of the slots carry loss
 
 
 def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
     """A generous count: target, weights with gradient and two moments, activations kept for the backward pass, one chunk of logits."""
-    fixed = sum(p.numel() * p.element_size() for p in target.parameters()) + 16 * sum(p.numel() for p in net.parameters())
+    fixed = sum(p.numel() * p.element_size() for p in target.parameters()) + sum((16 if p.requires_grad else 4) * p.numel() for p in net.parameters())
     c = net.config
     rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * net.block_size)
     seen = 0 if settings.kind == "ar" else length
@@ -62,5 +64,5 @@ def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int,
     budget = f"{settings.steps} steps" if settings.steps else f"{settings.minutes:g} minutes"
     least = flops / speed
     what = f"at least {settings.steps * least:.0f} seconds" if settings.steps else f"at most {60 * settings.minutes / least:.0f} steps"
-    return (f"Training {settings.kind} for {budget} on {loaded.device}: {sum(p.numel() for p in net.parameters()) / 1e6:.1f} M weights, about {need:.1f} GiB of memory; "
+    return (f"Training {settings.kind} for {budget} on {loaded.device}: {sum(p.numel() for p in net.parameters() if p.requires_grad) / 1e6:.1f} M weights, about {need:.1f} GiB of memory; "
             f"{flops / 1e12:.2f} TFLOP a step, {what} at the {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of that).")

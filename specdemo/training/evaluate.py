@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from .follow import Chain
 from .packed import Taps, packed_blocks
 
 
@@ -82,11 +83,16 @@ class Judge:
         self.target, self.net, self.head, self.vocab_ids, self.depth = target, net, head, vocab_ids, depth
         self.embedding = target.get_input_embeddings().weight
         self.precision = precision
+        self.chain: Chain | None = None  # of the net's Markov head, as it is when a judgement begins
 
     def _guess(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         best, sure = first_choice(hidden.reshape(-1, hidden.shape[-1]), self.head)
         best = best if self.vocab_ids is None else self.vocab_ids[best]
         return best.view(hidden.shape[:-1]), sure.view(hidden.shape[:-1])
+
+    def look(self) -> None:
+        """Take the net's Markov head, if it has one, as it is now."""
+        self.chain = Chain(self.net, self.embedding, self.head, self.vocab_ids) if getattr(self.net, "markov", None) is not None else None
 
     @torch.no_grad()
     def block_runs(self, tokens: torch.Tensor, anchors: torch.Tensor, features: torch.Tensor, revealed: int = 0, steps: int = 1) -> torch.Tensor:
@@ -101,6 +107,9 @@ class Judge:
         for step in range(steps):
             with torch.autocast(tokens.device.type, self.precision, enabled=self.precision is not None):
                 hidden = packed_blocks(self.net, self.embedding, features, ids, masked, anchors[None])
+            if self.chain is not None and steps == 1:
+                ids = self.chain.guess(hidden[0], ids[0], masked[0])[None]
+                break
             guess, sure = self._guess(hidden)
             ids = torch.where(masked, guess, ids)
             left = (B - 1 - revealed) * (steps - 1 - step) // steps
@@ -131,6 +140,7 @@ class Judge:
         total, parts, after = Walk(), {}, {l: [] for l in revealed}
         taps = None if kind == "ar" else Taps(self.target, self.net.layer_ids)
         device = self.embedding.device
+        self.look()
         try:
             for row, mask, name in zip(passages.tokens, passages.answer, passages.category, strict=True):
                 row = row[: int(np.flatnonzero(mask)[-1]) + 1] if mask.any() else row[:1]

@@ -93,8 +93,10 @@ def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: 
         raise Refusal(f"The drafter in {folder} has another width than this target; start from one trained for it, or from target-layers.")
     if layers and net.config.num_hidden_layers != layers:
         raise Refusal(f"The drafter in {folder} has {net.config.num_hidden_layers} layers; leave --layers out or start from target-layers.")
-    if kind != "ar" and block_size:
-        net.config.block_size = block_size
+    if kind != "ar":
+        net.config.block_size = block_size or net.config.block_size
+        if kind != "markov":
+            net.markov, net.config.markov_rank = None, 0  # it belongs to the states that are about to change
     if draft_vocab is not None:
         net.draft_vocab = draft_vocab.to(torch.int32)
     return net.float().requires_grad_(True), f"the drafter in {folder.name}"

@@ -23,11 +23,12 @@ from .curve import draw
 from .data import Corpus, draft_vocabulary, read_corpus, split
 from .estimate import estimate, matrix_speed, step_flops
 from .evaluate import Judge
+from .follow import RANK, with_head
 from .passages import corpus_passages, written_passages
 from .start import BLOCK, starting_drafter
 from .trainer import Settings, Trainer
 
-KINDS = ("block", "vp", "mdlm", "streak", "ar")
+KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 REVEALED = (1, 3, 7)
 
@@ -45,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--start", default="target-layers", help="drafter folder, `target-layers` or `random`")
     add("--layers", type=int, default=0, help="drafter layers (default 4, or those of the --start folder)")
     add("--block-size", type=int, default=0, help="slots of a block, anchor included (default 16, or that of the --start folder)")
+    add("--rank", type=int, default=0, help=f"inner width of a new Markov head (kind markov; default {RANK})")
     add("--draft-vocab", type=int, default=16384, help="how many of the target's most used tokens may be drafted; 0 = all")
     add("--labels", choices=LABELS, default="mix", help="true tokens, the target's distribution, or half of each")
     add("--batch", type=int, default=0, help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)")
     add("--anchors", type=int, default=48, help="blocks a sequence")
-    add("--lr", type=float, default=0.0, help="peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak)")
+    add("--lr", type=float, default=0.0, help="peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak, 1.5e-3 for markov)")
     add("--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does")
     add("--prompts", help="JSONL of held-out prompts (`turns`, `category`) the drafter is evaluated on; default: held-out rows of the corpus")
     add("--eval-minutes", type=float, default=d.eval_minutes)
@@ -66,9 +68,11 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         raise Refusal("--minutes must be above 0.")
     if args.block_size == 1 or args.block_size < 0 or args.layers < 0 or args.anchors < 1:
         raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
+    if args.kind == "markov" and args.rank < 0:
+        raise Refusal("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
     batch = args.batch or ((64 if on_gpu else 4) if args.kind == "ar" else (64 if on_gpu else 2))
-    lr = args.lr or (1e-4 if args.kind == "streak" else 3e-4 if folder else 6e-4)
+    lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(args.kind, 3e-4 if folder else 6e-4)
     return Settings(kind=args.kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
                     inverse_t=args.inverse_t, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
                     chunk=4096 if on_gpu else 512, compile=args.compile)
@@ -117,6 +121,8 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
 
 def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: dict | None) -> tuple[Any, str]:
     """The network before the first step, or one of the checkpoint's shape when resuming."""
+    if state is None and args.kind == "markov" and args.start in ("random", "target-layers"):
+        raise Refusal("A Markov head is trained on a finished block drafter; give its folder with --start.")
     if state is None:
         size = args.draft_vocab
         keeps = args.start not in ("random", "target-layers") and (Path(args.start) / "config.json").exists()
@@ -124,11 +130,12 @@ def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: 
         net, began = starting_drafter(loaded.model, args.kind, args.start, args.layers, args.block_size, None if keeps else vocab, args.seed)
         if keeps and net.draft_vocab is None and vocab is not None:
             net.draft_vocab = vocab.to(torch.int32)
-        return net, began
+        return (with_head(net, args.rank), f"{began}, whose layers it keeps") if args.kind == "markov" else (net, began)
     cls, form = (ArDrafter, ArDrafterConfig) if state["settings"]["kind"] == "ar" else (BlockDrafter, BlockDrafterConfig)
     config = {k: v for k, v in state["config"].items() if k not in ("model_type", "dtype", "architectures", "transformers_version")}
     vocab = checkpoint.read(Path(args.resume))[1].get("net.draft_vocab")
-    return cls(form(**config), vocab).float(), state["about"]["start"]
+    net = cls(form(**config), vocab).float()
+    return with_head(net) if state["settings"]["kind"] == "markov" else net, state["about"]["start"]
 
 
 def train_main(args: argparse.Namespace) -> int:
@@ -146,5 +153,6 @@ def train_main(args: argparse.Namespace) -> int:
     first = next(iter(facts["scores"].values()))["all"]
     print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second "
           f"({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")
-    print(f"The drafter is in {out / 'drafter'}; name that folder in models.yaml under drafters: {facts['settings']['kind']}, or pass it to --start.")
+    role = "block" if facts["settings"]["kind"] == "markov" else facts["settings"]["kind"]
+    print(f"The drafter is in {out / 'drafter'}; name that folder in models.yaml under drafters: {role}, or pass it to --start.")
     return 0

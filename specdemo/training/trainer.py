@@ -19,12 +19,13 @@ from ..errors import Refusal
 from . import checkpoint, objectives
 from .curve import write_curve
 from .data import Batches, Corpus, blocks_of, choose_anchors
+from .follow import follow_loss
 from .packed import Taps, packed_blocks
 
 # from which share of the budget on the loss is the streak: cross-entropy finds the words, the streak then favours long runs
-STREAK_FROM = {"block": 0.75, "vp": 0.75, "mdlm": 1.0, "streak": 0.0, "ar": 1.0}
+STREAK_FROM = {"block": 0.75, "vp": 0.75, "mdlm": 1.0, "streak": 0.0, "markov": 1.0, "ar": 1.0}
 # shares of blocks with no visible token, with a variable prefix, with random masks
-SHARES = {"block": (0.7, 0.3, 0.0), "vp": (0.35, 0.45, 0.2), "mdlm": (0.3, 0.0, 0.7), "streak": (1.0, 0.0, 0.0), "ar": (1.0, 0.0, 0.0)}
+SHARES = {"block": (0.7, 0.3, 0.0), "vp": (0.35, 0.45, 0.2), "mdlm": (0.3, 0.0, 0.7), "streak": (1.0, 0.0, 0.0), "markov": (1.0, 0.0, 0.0), "ar": (1.0, 0.0, 0.0)}
 
 
 @dataclass
@@ -80,7 +81,8 @@ class Trainer:
             self.to_draft = torch.full((head.shape[0],), -1).scatter_(0, vocab_ids.cpu(), torch.arange(len(vocab_ids)))
         self.batches = Batches(len(corpus), settings.batch, settings.seed)
         self.precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
-        self.optimizer = torch.optim.AdamW(net.parameters(), lr=settings.lr, betas=(0.9, 0.95), weight_decay=settings.weight_decay,
+        learning = [p for p in net.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(learning, lr=settings.lr, betas=(0.9, 0.95), weight_decay=settings.weight_decay,
                                            fused=self.device.type == "cuda")
         net.rope.inverse = net.rope.inverse.to(self.device)  # else every step copies it over
         self.taps = None if settings.kind == "ar" and settings.mix == 0 else Taps(target, getattr(net, "layer_ids", ()))
@@ -121,14 +123,18 @@ class Trainer:
         keep, picked = tuple(self.move(k) for k in keep), self.move(labels[..., 1:][keep])
         ids, spots = self.move(tokens), self.move(anchors)
         features, last = self.taps.read(ids)
-        with torch.autocast(self.device.type, self.precision, enabled=self.precision is not None):
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision is not None), torch.set_grad_enabled(s.kind != "markov"):
             hidden = self.blocks(self.net, self.embedding, features, self.move(truth), self.move(masked), spots)
+        self.anchors_seen += int(valid.sum())
+        if s.kind == "markov":
+            late = keep[2] > 0  # the first slot's block has seen the token before it
+            at = tuple(k[late] for k in keep)
+            return self.follow_loss(hidden[:, :, 1:][at], ids[at[0], spots[at[0], at[1]] + at[2]], picked[late], self.move(weight[..., 1:])[at])
         teacher = None
         if s.mix > 0:  # the state that predicts the token at anchor + k stands one position earlier
             where = (spots[keep[0], keep[1]] + keep[2]).clamp(max=ids.shape[1] - 1)
             teacher = last[keep[0], where]
         score, hit = objectives.row_scores(hidden[:, :, 1:][keep], self.head, picked, teacher, 0.0 if streak else s.mix, s.chunk)
-        self.anchors_seen += int(valid.sum())
         firsts = (keep[2] == 0) & (picked >= 0)
         first = (hit & firsts).sum() / firsts.sum().clamp(min=1)
         if streak:
@@ -136,6 +142,11 @@ class Trainer:
             exact = not s.surrogate or (s.kind == "streak" and self.progress() >= s.exact_from)
             return objectives.streak_loss(score.view(-1, B - 1), alive, scored, not exact), first
         return objectives.weighted_ce(score, self.move(weight[..., 1:][(weight[..., 1:] > 0)])), first
+
+    def follow_loss(self, hidden: torch.Tensor, before: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The Markov head's loss and its share of right choices, see :func:`.follow.follow_loss`."""
+        loss, hit = follow_loss(self.net, self.embedding, self.head, hidden.float(), before, labels, weight, self.settings.chunk)
+        return loss, hit.float().mean()
 
     def ar_loss(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Next-token loss over every answer token of the step's rows."""

