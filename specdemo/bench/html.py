@@ -21,7 +21,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1180px; padding: 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: right; white-space: nowrap; } th:first-child { text-align: left; }
+th, td { border: 1px solid var(--line); padding: .2rem .45rem; text-align: right; white-space: nowrap; font-size: .94rem; } thead th { white-space: normal; } th:first-child { text-align: left; }
 td.good { background: var(--good); } td.bad { background: var(--bad); } td.best { font-weight: 700; }
 th:first-child { position: sticky; left: 0; background: Canvas; max-width: 40vw; white-space: normal; } .js-plotly-plot text { fill: CanvasText !important; }
 td small { opacity: .75; } caption { text-align: left; padding: .3rem 0; } dt { font-weight: 600; } dd { margin: 0 0 .4rem 1rem; overflow-wrap: anywhere; }
@@ -125,7 +125,7 @@ def totals(report: dict[str, Any]) -> str:
 
 
 def _table(caption: str, columns: list[str], body: list[str]) -> str:
-    head = "".join(f'<th scope="col">{escape(c)}</th>' for c in columns)
+    head = "".join(f'<th scope="col">{escape(c.replace("_", " "))}</th>' for c in columns)
     return f'<div class="scroll"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
@@ -170,7 +170,7 @@ def _figure(*traces: Any, **layout: Any) -> go.Figure:
     base = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": "#808080", "size": 14}, "margin": {"t": 30, "r": 10}, "height": 460}
     base["legend"] = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0}
     figure = go.Figure(traces, {**base, **layout})
-    figure.update_xaxes(gridcolor="#88888840").update_yaxes(gridcolor="#88888840")
+    figure.update_xaxes(gridcolor="#88888840", automargin=True).update_yaxes(gridcolor="#88888840")
     return figure
 
 

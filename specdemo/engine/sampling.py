@@ -50,7 +50,7 @@ class Sampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high or (whole and value != int(value)):
                 kind = "a whole number" if whole else "a number"
-                raise Refusal(f"{name} must be {kind} from {low:g} to {high:g}, not {value!r}.")
+                raise Refusal(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
             object.__setattr__(self, name, int(value) if whole else float(value))
         if self.top_p == 0:
             raise Refusal("top_p must be above 0; use temperature 0 for greedy decoding.")

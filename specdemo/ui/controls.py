@@ -78,7 +78,9 @@ class MethodControls:
 
 def fits(params: type, name: str, value: Any) -> bool:
     """Whether a value from a link may go into that control."""
-    meta = next(f.metadata for f in fields_of(params) if f.name == name)
+    meta = next((f.metadata for f in fields_of(params) if f.name == name), None)
+    if meta is None:
+        return False
     if "options" in meta:
         return value in meta["options"]
     return isinstance(value, (int, float)) and not isinstance(value, bool) and meta["low"] <= value <= meta["high"]
@@ -89,9 +91,10 @@ def rule_choices(method: Any) -> list[tuple[str, str]]:
     return [(words.get(rule, rule), rule) for rule in method.rules]
 
 
-def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits) -> dict[str, Any]:
-    """What a share link fills in; anything unknown or out of place is left out."""
+def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits) -> tuple[dict[str, Any], list[str]]:
+    """What a share link fills in, and the names of what was unknown or out of place and is left out."""
     out: dict[str, Any] = {}
+    wrong: list[str] = []
     if query.get("prompt", "").strip() and len(query["prompt"]) <= limits.prompt_chars:
         out["prompt"] = query["prompt"]
     if query.get("method") in methods:
@@ -101,15 +104,20 @@ def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[
         try:
             params = json.loads(query.get("params", "{}"))
         except (ValueError, RecursionError):
-            params = {}
+            params = None
         out["params"] = params if isinstance(params, dict) else {}
+        wrong += [] if isinstance(params, dict) else ["params"]
+        wrong += [str(name) for name, value in out["params"].items() if not fits(methods[out["method"]].params, name, value)]
     if query.get("pair") in pairs:
         out["pair"] = query["pair"]
     for key, low, high, kind in (("seed", 0, 2**31 - 1, int), ("new", 1, limits.new_tokens, int), ("temperature", 0.0, 2.0, float), ("top_p", 0.05, 1.0, float)):
         try:
             value = kind(query[key])
-        except (KeyError, ValueError, OverflowError):
+        except KeyError:
             continue
-        if low <= value <= high:
+        except (ValueError, OverflowError):
+            value = None
+        if value is not None and low <= value <= high:
             out[key] = value
-    return out
+    wrong += [key for key in ("prompt", "method", "rule", "pair", "seed", "new", "temperature", "top_p") if query.get(key) and key not in out]
+    return out, wrong

@@ -25,11 +25,13 @@ CSS = """
 .gradio-container .js-plotly-plot text { fill: var(--body-text-color) !important; }
 @media (max-width: 600px) { .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
 .sd-title .prose { display: flex; gap: 4px 16px; align-items: baseline; flex-wrap: wrap; } .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
-.sd-tight { gap: 8px; } #status { min-width: min(300px, 100%); flex-grow: 3; align-content: center; } #explain { margin: -4px 0; }
+.sd-tight { gap: 8px; } #explain { min-width: min(420px, 100%); flex: 5; } #status { min-width: min(260px, 100%); flex: 2; min-height: 48px; align-content: center; }
 body.sd-racing #status [data-testid="status-tracker"] { display: none !important; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
 .sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 4px 10px; text-align: right; white-space: nowrap; } .sd-bench th:first-child { text-align: left; }
+.sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 3px 7px; text-align: right; white-space: nowrap; font-size: .92rem; } .sd-bench thead th { white-space: normal; }
+.sd-bench th:first-child { text-align: left; position: sticky; left: 0; background: var(--body-background-fill); max-width: 34vw; white-space: normal; }
+.sd-bench .scroll { background: linear-gradient(90deg, transparent, var(--body-background-fill) 60%) right / 40px 100% no-repeat local, linear-gradient(90deg, transparent, #888a) right / 16px 100% no-repeat scroll; }
 .sd-bench td.good { background: #0072b233; } .sd-bench td.bad { background: #d55e0033; } .sd-bench td.best { font-weight: 700; } .sd-bench caption { text-align: left; padding: 4px 0; font-weight: 600; }
 .sd-bench dt { font-weight: 600; } .sd-bench dd { margin: 0 0 6px 16px; overflow-wrap: anywhere; } .sd-bench summary { cursor: pointer; }
 """
@@ -107,15 +109,17 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     with gr.Row():
         with gr.Column(scale=5, min_width=300):
             prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=3, max_lines=5, elem_id="prompt")
-        with gr.Column(scale=3, min_width=280, elem_classes="sd-tight"):
-            method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method")
-            example = gr.Dropdown([("Example prompts …", ""), *((name, name) for name in EXAMPLES)], label="Examples", show_label=False, container=False, value="", elem_id="example")
-    with gr.Row(equal_height=True):
-        run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
-        stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=90, scale=1)
-        step = gr.Button("Step", elem_id="step", min_width=90, scale=1)
-        status = gr.Markdown("", elem_id="status", min_height=60)
-    explain = gr.Markdown(methods[default].explain, elem_id="explain")
+        with gr.Column(scale=4, min_width=300, elem_classes="sd-tight"):
+            with gr.Row(elem_classes="sd-tight"):
+                method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method", min_width=200)
+                example = gr.Dropdown([("choose …", ""), *((name, name) for name in EXAMPLES)], label="Example prompts", value="", elem_id="example", min_width=140)
+            with gr.Row(elem_classes="sd-tight"):
+                run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
+                stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=80, scale=1)
+                step = gr.Button("Step", elem_id="step", min_width=80, scale=1)
+    with gr.Row(equal_height=True, elem_classes="sd-tight"):
+        explain = gr.Markdown(methods[default].explain, elem_id="explain")
+        status = gr.Markdown("", elem_id="status")
     with gr.Accordion("Settings", open=False, elem_id="settings"):
         with gr.Row():
             pair = gr.Dropdown([(p.title, name) for name, p in pairs.items()], value=first_pair, label="Pair of models", elem_id="pair")
@@ -124,7 +128,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
         with gr.Row():
             temperature = gr.Slider(0, 2, value=0, step=0.05, label="Temperature", info="0 = always the likeliest token", elem_id="temperature")
             top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
-            seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
+            seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")  # its limits are the server's to name, in a sentence
         controls = MethodControls(methods, default)
     view = race_view(first_value(server), server.server_functions(), elem_id="race-view")
     with gr.Accordion("Live chart: tokens against time (zoom and hover)", open=True):
@@ -135,7 +139,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     def ask_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*values[:8], controls.values(values[1], list(values[8:])))
 
-    def on_enter(request: gr.Request, *values: Any) -> str:
+    def on_enter(request: gr.Request, *values: Any) -> tuple[Any, str]:
         return server.enter(request, *ask_of(values))
 
     def on_step(request: gr.Request, *values: Any) -> tuple[Any, Any]:
@@ -146,7 +150,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     at_once = quiet | {"queue": False, "trigger_mode": "multiple"}
     in_line = {"concurrency_id": QUEUE, "concurrency_limit": 1, "trigger_mode": "multiple", "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
     ticket = gr.State("")  # read when its turn comes
-    gr.on([run.click, prompt.submit], on_enter, everything, ticket, **at_once).then(server.run, ticket, [view, plot], **in_line)
+    gr.on([run.click, prompt.submit], on_enter, everything, [view, ticket], **at_once).then(server.run, ticket, [view, plot], **in_line)
     step.click(on_step, everything, [view, ticket], **at_once).then(server.run, ticket, [view, plot], **in_line)
     stop.click(server.stop, None, view, **at_once)
     example.input(lambda name: EXAMPLES.get(name, gr.skip()), example, prompt, **quiet, queue=False)
@@ -157,14 +161,15 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     method.input(on_method, method, [explain, rule, *controls.groups.values()], **quiet, queue=False)
 
     def on_load(request: gr.Request) -> list[Any]:
-        link = from_link(dict(request.query_params), methods, list(pairs), limits)
+        link, wrong = from_link(dict(request.query_params), methods, list(pairs), limits)
         name = link.get("method", default)
         rules = gr.update(choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0]))
         plain = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("prompt", "method", "pair")]
         rest = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("new", "temperature", "top_p", "seed")]
-        return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), methods[name].explain, *controls.show(name)]
+        news = {"refusal": f"This link asks for what is not here ({', '.join(wrong)}); the usual values were put in their place."} if wrong else gr.skip()
+        return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), methods[name].explain, *controls.show(name), news]
 
-    demo.load(on_load, None, [*everything, explain, *controls.groups.values()], **quiet, queue=False)
+    demo.load(on_load, None, [*everything, explain, *controls.groups.values(), view], **quiet, queue=False)
     demo.load(server.loading, pair, status, concurrency_limit=None, **quiet)
     pair.input(server.loading, pair, status, concurrency_limit=None, **quiet)
 

@@ -70,15 +70,17 @@ class Server:
         if not prompt.strip():
             raise Refusal("The prompt is empty; type a question or choose an example.")
         try:
-            new_tokens, temperature, top_p, seed = int(new_tokens), float(temperature), float(top_p), int(seed)
+            new_tokens, temperature, top_p, whole = int(new_tokens), float(temperature), float(top_p), int(seed)
         except (TypeError, ValueError, OverflowError):
             raise Refusal("New tokens, temperature, top-p and seed must be numbers; put in their usual values again.") from None
+        if whole != float(seed) or not 0 <= whole < 2**31:
+            raise Refusal(f"The seed must be a whole number from 0 to {2**31 - 1:,}, not {seed}.")
         self.limits.check(prompt, new_tokens)
         if pair not in self.pairs:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
         if method not in self.methods:
             raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
-        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": seed}}
+        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
         self.backend.check(ask)
         return {"pair": pair} | ask
 
@@ -136,11 +138,16 @@ class Server:
             ticket.cancel.set()
             self.visitors.finish(number)
 
-    def enter(self, request: gr.Request, *values: Any, stepping: bool = False) -> str:
-        """A ticket for a run with these values."""
+    def enter(self, request: gr.Request, *values: Any, stepping: bool = False) -> tuple[Any, str]:
+        """(message or nothing, a ticket for a run with these values)."""
         self.last[request.session_hash] = repr(values)
         beside = request.client is not None and request.client.host in ("127.0.0.1", "::1")
-        return self.visitors.enter(request.session_hash, (values, stepping, beside))
+        ticket = self.visitors.enter(request.session_hash, (values, stepping, beside))
+        ahead = self.visitors.ahead(ticket)
+        told = "Starting, one round at a time …" if stepping else ""
+        if ahead:
+            told = f"{'One race is' if ahead == 1 else f'{ahead} races are'} before yours; it starts by itself, and Stop takes you out of the line."
+        return {"status": told, "nonce": uuid.uuid4().hex} if told else gr.skip(), ticket
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""
@@ -151,7 +158,7 @@ class Server:
         """(message, ticket or no change): the same request again only moves the playhead one round on."""
         if self.last.get(request.session_hash) == repr(values):
             return {"advance": uuid.uuid4().hex}, gr.skip()
-        return {"status": "Starting, one round at a time …", "nonce": uuid.uuid4().hex}, self.enter(request, *values, stepping=True)
+        return self.enter(request, *values, stepping=True)
 
     def api(self, *values: Any) -> Iterator[str]:
         """Windows of events for the public endpoint; refusals become the client's error."""
@@ -178,7 +185,7 @@ class Server:
         try:
             for message, fraction in self.engines.wait(pair):
                 yield progress_words(message, fraction)
-            yield "Model in memory: press **Run**."
+            yield "Model in memory."
         except Refusal as refusal:
             yield f"{refusal} The recordings and the lesson work without a model."
         except Exception:

@@ -6,6 +6,7 @@ given back instead ends within one round when it runs, and at once when its turn
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from dataclasses import dataclass, field
@@ -35,6 +36,12 @@ class Visitors:
             self.tickets[number] = Ticket(wish)
             self.held[session] = number
         return number
+
+    def ahead(self, number: str) -> int:
+        """How many tickets came before this one and were not given back."""
+        with self.lock:
+            before = itertools.takewhile(lambda n: n != number, self.tickets)
+            return sum(not self.tickets[n].cancel.is_set() for n in before)
 
     def begin(self, number: str) -> Ticket | None:
         """Its turn has come; None if it was given back before, or has run already."""

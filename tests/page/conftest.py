@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 from fake_race import FakeBackend
 from tools import ARGS, CHROMIUM, WAIT, serving, write_assets
@@ -19,7 +21,14 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser):
+def serve():
+    """Serves pages of this test's own, (url, demo) each; the fixtures that open tabs are torn down first, so no tab sees its server go."""
+    with ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(serving(*args, **more))
+
+
+@pytest.fixture
+def open_page(browser, serve):
     """Opens pages and fails the test for every error on their consoles."""
     errors, contexts = [], []
 

@@ -9,77 +9,77 @@ import re
 
 import pytest
 from fake_race import NAMES, FakeBackend, fake_events
-from tools import WAIT, fill, press, serving, until, view_of
+from tools import WAIT, fill, press, until, view_of
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 TABS = int(os.environ.get("SPECDEMO_TEST_TABS", "8"))  # a tab is four seconds of work for two cores; 20 fill the queue
 
 
-def test_two_visitors_wait_in_line_and_both_finish(assets, open_page):
+def test_two_visitors_wait_in_line_and_both_finish(assets, open_page, serve):
     held = FakeBackend()
-    with serving(held, assets) as (url, _):
-        one, two = open_page(url), open_page(url)
-        prompts = {one: "Please wait here", two: "From the second visitor"}
-        for page, prompt in prompts.items():
-            view_of(page)
-            fill(page, "prompt", prompt)
-            press(page, "Run")
-            if page is one:
-                expect(page.locator("#race-view .sd-badge")).to_have_text("live")
-        expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
-        press(two, "Stop")
-        expect(two.locator("#race-view .sd-banner")).to_have_text("Stopped before it began.")
-        prompts[two] = "Changed my mind"
-        fill(two, "prompt", prompts[two])
-        press(two, "Run")
-        two.wait_for_timeout(500)
-        held.gate.set()
-        for page, prompt in prompts.items():
-            page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
-            expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
-            expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
+    url, _ = serve(held, assets)
+    one, two = open_page(url), open_page(url)
+    prompts = {one: "Please wait here", two: "From the second visitor"}
+    for page, prompt in prompts.items():
+        view_of(page)
+        fill(page, "prompt", prompt)
+        press(page, "Run")
+        if page is one:
+            expect(page.locator("#race-view .sd-badge")).to_have_text("live")
+    expect(two.locator("#status")).to_contain_text(re.compile(r"queue|\d/\d"))
+    press(two, "Stop")
+    expect(two.locator("#race-view .sd-banner")).to_have_text("Stopped before it began.")
+    prompts[two] = "Changed my mind"
+    fill(two, "prompt", prompts[two])
+    press(two, "Run")
+    two.wait_for_timeout(500)
+    held.gate.set()
+    for page, prompt in prompts.items():
+        page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+        expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
+        expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
     assert held.most == 1 and held.running == 0 and [a["prompt"] for a in held.asked] == list(prompts.values())
 
 
-def test_a_closed_tab_leaves_nothing_running(assets, browser):
+def test_a_closed_tab_leaves_nothing_running(assets, browser, serve):
     slow = FakeBackend()
-    with serving(slow, assets) as (url, _):
-        page = browser.new_page()
-        page.goto(url)
-        view_of(page)
-        fill(page, "prompt", "Please wait here")
-        press(page, "Run")
-        page.wait_for_function("document.querySelector('#race-view .sd-badge').textContent == 'live'")
-        page.close()
-        until(lambda: slow.finished == 1 and slow.running == 0)
+    url, _ = serve(slow, assets)
+    page = browser.new_page()
+    page.goto(url)
+    view_of(page)
+    fill(page, "prompt", "Please wait here")
+    press(page, "Run")
+    page.wait_for_function("document.querySelector('#race-view .sd-badge').textContent == 'live'")
+    page.close()
+    until(lambda: slow.finished == 1 and slow.running == 0)
 
 
-def test_many_visitors_some_of_whom_leave(assets):
+def test_many_visitors_some_of_whom_leave(assets, serve):
     """Twenty in line, every third gives up: the others get their own race, in order, one at a time, and nothing is left running."""
     client_of = pytest.importorskip("gradio_client")
     crowd = FakeBackend(pace=0.01)
-    with serving(crowd, assets) as (url, _):
-        visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
-        jobs = [c.submit(prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""), method=NAMES[k % 10], max_new_tokens=16, api_name="/race") for k, c in enumerate(visitors)]
-        until(lambda: crowd.running == 1)
-        left = [k for k in range(20) if k % 3 == 1]
-        for k in left:
-            jobs[k].cancel()
-        crowd.gate.set()
-        stayed = [k for k in range(20) if k not in left]
-        for k in stayed:
-            jobs[k].result(timeout=120)
-            events = [e for text in jobs[k].outputs() for e in json.loads(text)]
-            assert events[0]["prompt"].startswith(f"Visitor {k}") and events[-1]["kind"] == "done"
-            assert [e["kind"] for e in events] == [e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)]
-        until(lambda: crowd.running == 0)
+    url, _ = serve(crowd, assets)
+    visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
+    jobs = [c.submit(prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""), method=NAMES[k % 10], max_new_tokens=16, api_name="/race") for k, c in enumerate(visitors)]
+    until(lambda: crowd.running == 1)
+    left = [k for k in range(20) if k % 3 == 1]
+    for k in left:
+        jobs[k].cancel()
+    crowd.gate.set()
+    stayed = [k for k in range(20) if k not in left]
+    for k in stayed:
+        jobs[k].result(timeout=120)
+        events = [e for text in jobs[k].outputs() for e in json.loads(text)]
+        assert events[0]["prompt"].startswith(f"Visitor {k}") and events[-1]["kind"] == "done"
+        assert [e["kind"] for e in events] == [e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)]
+    until(lambda: crowd.running == 0)
     assert crowd.most == 1
     assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
 
 
 @pytest.fixture
-def tabs(browser):
+def tabs(browser, serve):
     """Pages of visitors, each with a browser profile of its own (tabs of one profile share six connections)."""
     contexts = [browser.new_context(viewport={"width": 390, "height": 700}, reduced_motion="reduce") for _ in range(TABS)]
     yield [context.new_page() for context in contexts]
@@ -87,42 +87,42 @@ def tabs(browser):
         context.close()
 
 
-def test_tabs_run_stop_and_reload_at_random(assets, tabs, monkeypatch):
+def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
     """Whoever ended with Run sees their own race to its end, the others nobody else's; when all tabs are closed the server remembers none of them."""
     from specdemo.ui import page as layout
 
     servers, errors, dice, crowd = [], [], random.Random(20), FakeBackend(pace=0.002)
     monkeypatch.setattr(layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1])
-    with serving(crowd, assets) as (url, _):
-        visitors, own, last = servers[0].visitors, {t: set() for t in tabs}, {}
-        for tab in tabs:
-            tab.set_default_timeout(2 * WAIT)
-            tab.on("pageerror", lambda e: errors.append(str(e)))
-            tab.goto(url)
+    url, _ = serve(crowd, assets)
+    visitors, own, last = servers[0].visitors, {t: set() for t in tabs}, {}
+    for tab in tabs:
+        tab.set_default_timeout(2 * WAIT)
+        tab.on("pageerror", lambda e: errors.append(str(e)))
+        tab.goto(url)
+        view_of(tab)
+        own[tab].add(tab.locator("#race-view .sd-prompt").inner_text())
+    for n in range(3 * TABS):
+        tab = tabs[n] if n < TABS else dice.choice(tabs)
+        last[tab] = dice.choice(["run", "run", "stop", "reload"]) if n >= TABS else "run"
+        if last[tab] == "reload":
+            tab.reload()
             view_of(tab)
-            own[tab].add(tab.locator("#race-view .sd-prompt").inner_text())
-        for n in range(3 * TABS):
-            tab = tabs[n] if n < TABS else dice.choice(tabs)
-            last[tab] = dice.choice(["run", "run", "stop", "reload"]) if n >= TABS else "run"
-            if last[tab] == "reload":
-                tab.reload()
-                view_of(tab)
-                continue
-            if last[tab] == "run":
-                prompt = f"Visitor {tabs.index(tab)}, wish {n}"
-                own[tab].add(prompt)
-                fill(tab, "prompt", prompt)
-            press(tab, last[tab].title())
-            last[tab] = prompt if last[tab] == "run" else last[tab]
-        until(lambda: crowd.running == 0 and not visitors.tickets, 60)
-        for tab in tabs:
-            if last[tab].startswith("Visitor"):
-                expect(tab.locator("#race-view .sd-prompt")).to_have_text(last[tab])
-                expect(tab.locator("#race-view .sd-verdict-word")).to_have_text("identical")
-            else:
-                assert tab.locator("#race-view .sd-prompt").inner_text() in own[tab]
-        assert sum(1 for how in last.values() if how.startswith("Visitor")) >= TABS / 4 and crowd.most == 1 and not errors, errors
-        for tab in tabs:
-            tab.close()
-        until(lambda: not (visitors.tickets or visitors.held or servers[0].last), 30)
-        assert crowd.running == 0 and len(servers[0].runs.runs) <= servers[0].runs.kept
+            continue
+        if last[tab] == "run":
+            prompt = f"Visitor {tabs.index(tab)}, wish {n}"
+            own[tab].add(prompt)
+            fill(tab, "prompt", prompt)
+        press(tab, last[tab].title())
+        last[tab] = prompt if last[tab] == "run" else last[tab]
+    until(lambda: crowd.running == 0 and not visitors.tickets, 60)
+    for tab in tabs:
+        if last[tab].startswith("Visitor"):
+            expect(tab.locator("#race-view .sd-prompt")).to_have_text(last[tab])
+            expect(tab.locator("#race-view .sd-verdict-word")).to_have_text("identical")
+        else:
+            assert tab.locator("#race-view .sd-prompt").inner_text() in own[tab]
+    assert sum(1 for how in last.values() if how.startswith("Visitor")) >= TABS / 4 and crowd.most == 1 and not errors, errors
+    for tab in tabs:
+        tab.close()
+    until(lambda: not (visitors.tickets or visitors.held or servers[0].last), 30)
+    assert crowd.running == 0 and len(servers[0].runs.runs) <= servers[0].runs.kept

@@ -157,7 +157,7 @@ def test_a_failed_load_is_told_and_tried_again():
     ("change", "words"),
     [
         ({"prompt": "  \n"}, "empty"), ({"prompt": None}, "empty"), ({"prompt": "x" * 12_001}, "12,001"), ({"new": 5000}, "new tokens"), ({"new": None}, "must be numbers"),
-        ({"seed": float("inf")}, "must be numbers"), ({"pair": "/etc"}, "no pair"), ({"pair": ["x"]}, "no pair"), ({"method": "../x"}, "no method"), ({"prompt": "refuse me"}, "refused"),
+        ({"seed": float("inf")}, "must be numbers"), ({"seed": -5}, "whole number from 0"), ({"seed": 1.5}, "whole number"), ({"seed": 10**12}, "whole number"), ({"pair": "/etc"}, "no pair"), ({"pair": ["x"]}, "no pair"), ({"method": "../x"}, "no method"), ({"prompt": "refuse me"}, "refused"),
     ],
 )
 def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
@@ -192,11 +192,12 @@ def test_closing_the_messages_ends_the_race(server):
 
 def test_links_fill_in_only_what_fits():
     limits = Limits()
-    link = from_link({"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": "7", "new": "32", "temperature": "0.7", "top_p": "0.9", "pair": "slow", "params": '{"gamma": 3, "x": 1}'}, METHODS, list(PAIRS), limits)
-    assert link == {"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": 7, "new": 32, "temperature": 0.7, "top_p": 0.9, "pair": "slow", "params": {"gamma": 3, "x": 1}}
-    junk = from_link({"prompt": "x" * 20_000, "method": "nope", "rule": "ratio", "seed": "-1", "new": "1e9", "temperature": "nan", "pair": "/etc/passwd", "params": "[" * 5000}, METHODS, list(PAIRS), limits)
-    assert junk == {}
-    assert from_link({"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits) == {"method": "block", "params": {}}
+    link, wrong = from_link({"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": "7", "new": "32", "temperature": "0.7", "top_p": "0.9", "pair": "slow", "params": '{"gamma": 3, "x": 1}'}, METHODS, list(PAIRS), limits)
+    assert link == {"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": 7, "new": 32, "temperature": 0.7, "top_p": 0.9, "pair": "slow", "params": {"gamma": 3, "x": 1}} and wrong == ["x"]
+    junk, wrong = from_link({"prompt": "x" * 20_000, "method": "nope", "rule": "ratio", "seed": "-1", "new": "1e9", "temperature": "nan", "pair": "/etc/passwd", "params": "[" * 5000}, METHODS, list(PAIRS), limits)
+    assert junk == {} and wrong == ["prompt", "method", "rule", "pair", "seed", "new", "temperature"]
+    assert from_link({"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits) == ({"method": "block", "params": {}}, ["params", "rule"])
+    assert from_link({"method": "block", "seed": "3"}, METHODS, list(PAIRS), limits) == ({"method": "block", "params": {}, "seed": 3}, [])
 
 
 def test_json_in_a_page_cannot_end_its_element():
@@ -274,4 +275,10 @@ def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     assert visitors.stop("a") is False and visitors.begin("never given out") is None
     other = visitors.enter("b")
     visitors.enter("a")
+    third = visitors.enter("c")
+    assert (visitors.ahead(other), visitors.ahead(third)) == (0, 2)
     assert not visitors.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
+    visitors.stop("a")
+    assert visitors.ahead(third) == 1, "who gave up is not waited for"
+    visitors.stop("b")
+    assert visitors.ahead(third) == 0, "nor a race that is ending"

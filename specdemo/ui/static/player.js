@@ -11,13 +11,14 @@ class Player {
     this.playing = false;
     this.button = h("button", { type: "button", class: "sd-btn sd-play", "aria-label": "Play", onclick: () => this.toggle() }, icon("play"));
     this.bar = h("input", { type: "range", class: "sd-scrub", min: 0, max: 1000, value: 0, step: 1, "aria-label": "Moment of the race", oninput: () => { this.pause(); this.seek((this.bar.value / 1000) * view.trace.end); } });
-    this.speed = h("select", { class: "sd-select", "aria-label": "Replay speed", onchange: () => { this.auto = false; this.rate = Number(this.speed.value); } }, SPEEDS.map((v) => h("option", { value: v, text: v < 1 ? `${v}× slow` : v === 1 ? "1× true" : `${v}×` })));
+    this.speed = h("select", { class: "sd-select", "aria-label": "Replay speed", onchange: () => { this.auto = false; this.rate = Number(this.speed.value); } }, SPEEDS.map((v) => h("option", { value: v, text: `${v}×` })));
     this.where = h("span", { class: "sd-where", text: "" });
     this.live = h("button", { type: "button", class: "sd-btn sd-live", text: "● follow live", hidden: true, onclick: () => this.pin() });
+    this.halt = h("button", { type: "button", class: "sd-btn sd-halt", text: "■ Stop", hidden: true, onclick: () => document.getElementById("stop").click() }); // the page's own may be out of sight
     const button = (name, label, act) => h("button", { type: "button", class: "sd-btn", "aria-label": label, title: label, onclick: act }, icon(name));
     this.root = h("div", { class: "sd-card sd-player", role: "group", "aria-label": "Replay", "data-part": "player" },
       h("div", { class: "sd-buttons" }, button("start", "To the start (Home)", () => this.go(-1)), button("back", "One step back (left arrow)", () => this.step(-1)), this.button, button("forward", "One step on (right arrow)", () => this.step(1)), button("end", "To the end (End)", () => this.finish())),
-      this.bar, this.where, h("label", { class: "sd-speed" }, "speed ", this.speed), this.live);
+      this.bar, this.where, h("label", { class: "sd-speed" }, "speed ", this.speed), this.live, this.halt);
     this.setRate(0.1);
     this.auto = true;
   }
@@ -141,7 +142,10 @@ class Player {
   /** The Step button: on by one round, from the start again when the end is on screen. */
   nextRound() {
     const { trace, running } = this.view;
-    if (!running && (this.pinned || this.t >= trace.end)) this.go(-1);
+    if (!running && (this.pinned || this.t >= trace.end)) {
+      this.go(-1);
+      this.view.say("The race is over: Step goes through it again, from its first round. Run starts a new one.", "status");
+    }
     const checked = trace.beats.findLast((b) => b.kind === "verify"), here = this.beat < 0 ? null : trace.beats[this.beat];
     this.waiting = running && !this.pinned && (!checked || (here && here.kind === "verify" && here.round >= checked.round));
     if (!this.waiting) this.stepRound(1);

@@ -2,6 +2,8 @@
 
 
 
+const ROOM = 260; // pixels: player and a few lines of the lanes
+
 class View {
   constructor(element, options) {
     this.id = `sd-${Math.random().toString(36).slice(2, 9)}`;
@@ -17,10 +19,13 @@ class View {
     this.lanes = { ar: new Lane("ar", this), spec: new Lane("spec", this) };
     this.roundView = new RoundView(this);
     this.charts = new Charts(this);
-    this.root.append(this.head(), this.banner, this.score(), h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root), this.legend(), this.player.root, this.roundView.root, this.charts.root, this.foot(), this.spoken);
+    this.root.append(this.head(), this.banner, this.score(), h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root), this.legend(), this.facts, this.player.root, this.roundView.root, this.charts.root, this.foot(), this.spoken);
     this.root.addEventListener("keydown", (e) => { if (e.key === "Escape") this.tip.hide(); this.player.key(e); });
     element.replaceChildren(this.root);
-    if (this.options.standalone) document.addEventListener("keydown", (e) => { if (e.target === document.body) this.player.key(e); });
+    document.addEventListener("keydown", this.pageKey = (e) => { // with nothing focused the keys belong to the view that is on screen
+      if (!this.root.isConnected) document.removeEventListener("keydown", this.pageKey);
+      else if (e.target === document.body && this.root.checkVisibility()) this.player.key(e);
+    });
     watchTheme(this.root, this.options.standalone);
   }
 
@@ -28,18 +33,19 @@ class View {
     this.badge = h("span", { class: "sd-badge", text: "recording" });
     this.prompt = h("p", { class: "sd-prompt", dir: "auto" });
     this.facts = h("p", { class: "sd-facts" });
-    return h("div", { class: "sd-head", "data-part": "head" }, h("div", { class: "sd-headline" }, this.badge, this.prompt), this.facts);
+    return h("div", { class: "sd-head", "data-part": "head" }, h("div", { class: "sd-headline" }, this.badge, this.prompt));
   }
 
   score() {
     this.times = h("strong", { class: "sd-times", text: "–" });
     this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
+    this.timesNote = h("span", { class: "sd-unit sd-times-note", text: "" });
     this.perRound = h("strong", { text: "–" });
     this.keptPer = h("strong", { text: "–" });
     this.verdict = h("strong", { class: "sd-verdict-word", text: "–" });
     this.verdictNote = h("span", { class: "sd-unit", text: "" });
     const cell = (part, value, ...words) => h("div", { class: "sd-score-cell", "data-part": part }, value, words);
-    return h("div", { class: "sd-scores" }, cell("speedup", this.times, this.timesWord), cell("per-round", this.perRound, h("span", { class: "sd-unit", text: "tokens per round" })),
+    return h("div", { class: "sd-scores" }, cell("speedup", this.times, this.timesWord, this.timesNote), cell("per-round", this.perRound, h("span", { class: "sd-unit", text: "tokens per round" })),
       cell("accepted", this.keptPer, h("span", { class: "sd-unit", text: "accepted drafts per round" })), cell("verdict", this.verdict, this.verdictNote));
   }
 
@@ -91,7 +97,7 @@ class View {
     this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
     this.autoplay = !message.live && message.play !== false && !reducedMotion();
     this.spokenRound = -1;
-    if (message.live && this.root.getBoundingClientRect().top > innerHeight * 0.7) this.root.scrollIntoView({ block: "start" }); // on a phone the controls fill the screen
+    if (message.live && this.lanes.ar.root.getBoundingClientRect().top > innerHeight - ROOM) this.root.scrollIntoView({ block: "start" }); // on a phone the controls fill the screen
   }
 
   /** Events number `from` on. Windows may be merged by the browser on the way; a gap is filled from the server's copy. */
@@ -125,6 +131,7 @@ class View {
   /** While a race runs the page around the view keeps still: whatever moves there is drawn by the processor that may be computing. */
   runs(now) {
     this.running = now;
+    this.player.halt.hidden = !now || !document.getElementById("stop");
     document.body.classList.toggle("sd-racing", now);
   }
 
@@ -156,9 +163,13 @@ class View {
   async openFile(file) {
     this.file.value = "";
     if (!file) return;
+    if (this.running) return this.say("A race is running here. Press Stop or wait for its end, then load the trace.", "refusal");
     const parsed = file.size > MAX_TRACE_BYTES ? Trace.parse({ length: file.size }) : Trace.parse(await file.text());
     if (typeof parsed === "string") this.say(parsed, "refusal");
-    else this.load(parsed);
+    else {
+      this.load(parsed);
+      if (!this.trace.done) this.say("This recording ends before its race did; what it holds is shown.", "status");
+    }
   }
 
   async download(name) {
@@ -227,7 +238,10 @@ class View {
     const ratio = over && maybe(result.speedup) !== null ? result.speedup : a && b ? (b / a) * plainScale(trace) : null;
     this.times.textContent = ratio === null ? "–" : times(ratio);
     this.times.classList.toggle("sd-slower", ratio !== null && ratio < 1);
-    this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${over ? "" : ", so far"}` : `slower than plain decoding here${over ? "" : ", so far"}`;
+    const soFar = over ? "" : ", so far";
+    this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${soFar}` : `the speed of plain decoding: slower here${soFar}`;
+    const scale = plainScale(trace), lanes = a && b ? b / a : null;
+    this.timesNote.textContent = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the lane on the left; the yardstick is a faster kernel that a single row may use`;
     const rounds = trace.rounds.slice(0, m.rounds).filter((r) => r.verify), n = rounds.length;
     const total = (key) => rounds.reduce((sum, r) => sum + r[key], 0);
     this.perRound.textContent = n ? (total("count") / n).toFixed(2) : "–";
@@ -256,11 +270,12 @@ class View {
     this.prompt.textContent = flow(start.prompt);
     const { sampling = {} } = start;
     const params = Object.entries(start.params || {}).map(([k, v]) => `${k} ${v}`).join(", ");
-    this.facts.textContent = [start.pair, start.method, params, `rule ${str(start.rule)}`, num(sampling.temperature) ? `temperature ${sampling.temperature}, top-p ${num(sampling.top_p, 1)}, seed ${num(sampling.seed)}` : "greedy", start.hardware, start.dtype, start.weights].filter(Boolean).map(str).join(" · ");
+    this.facts.textContent = [start.pair, start.method, params, `at most ${plural(num(start.max_new_tokens), "new token")}`, `rule ${str(start.rule)}`, num(sampling.temperature) ? `temperature ${sampling.temperature}, top-p ${num(sampling.top_p, 1)}, seed ${num(sampling.seed)}` : "greedy", start.hardware, start.dtype, start.weights].filter(Boolean).map(str).join(" · ");
     this.lanes.ar.title.textContent = "Plain decoding";
     this.lanes.ar.sub.textContent = "one token per pass of the target";
-    this.lanes.spec.title.textContent = `Draft and verify: ${str(start.method)}`;
-    this.lanes.spec.sub.textContent = "drafts ahead; the same target checks them in one pass";
+    const plain = start.method === "ar";
+    this.lanes.spec.title.textContent = plain ? "Plain decoding, once more" : `Draft and verify: ${str(start.method)}`;
+    this.lanes.spec.sub.textContent = plain ? "nothing is drafted: what differs is noise" : "drafts ahead; the same target checks them in one pass";
   }
 
   openToken(kind, i) {

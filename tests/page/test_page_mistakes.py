@@ -1,0 +1,175 @@
+"""What visitors do that the page did not ask for: each is answered with a sentence, or simply works, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fake_race import FakeBackend, fake_events
+from tools import fill, press, state, until, view_of
+
+from specdemo.events import dump_trace
+
+expect = pytest.importorskip("playwright.sync_api").expect
+expect.set_options(timeout=30_000)
+RUNS = "document.querySelector('#race-view .sd-badge').textContent == 'live'"
+
+
+@pytest.fixture
+def held(serve, assets):
+    """A page whose races wait for ``gate``: (url, backend)."""
+    backend = FakeBackend()
+    return serve(backend, assets)[0], backend
+
+
+@pytest.mark.parametrize("seed", ["-5", "1.5", "1000000000000"])
+def test_a_seed_that_is_none_is_refused_in_words(served, open_page, seed):
+    page = open_page(served)
+    view = view_of(page)
+    page.locator("#settings button").first.click()
+    fill(page, "seed", seed)
+    press(page, "Run")
+    expect(view.locator(".sd-banner-refusal")).to_contain_text("The seed must be a whole number from 0 to 2,147,483,647")
+    fill(page, "seed", "7")
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    expect(view.locator(".sd-banner-refusal")).to_have_count(0)
+
+
+def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
+    url, backend = held
+    page = open_page(url)
+    view = view_of(page)
+    fill(page, "prompt", "Please wait here")
+    press(page, "Run")
+    page.wait_for_function(RUNS)
+    file = tmp_path / "other.json"
+    file.write_text(dump_trace(list(fake_events(prompt="From a file", tokens=8))))
+    view.locator("input[type=file]").set_input_files(file)
+    expect(view.locator(".sd-banner-refusal")).to_contain_text("Press Stop or wait")
+    expect(view.locator(".sd-prompt")).to_have_text("Please wait here")
+    view.locator(".sd-halt").click()  # the player's own Stop
+    until(lambda: backend.running == 0)
+    expect(view.locator(".sd-halt")).to_be_hidden()
+    view.locator("input[type=file]").set_input_files(file)
+    expect(view.locator(".sd-prompt")).to_have_text("From a file")
+
+
+def test_a_recording_without_its_end_says_so(served, open_page, tmp_path):
+    page = open_page(served)
+    view = view_of(page)
+    events = list(fake_events(prompt="Half of it", tokens=30))
+    file = tmp_path / "half.json"
+    file.write_text(dump_trace(events[: len(events) // 2]))
+    view.locator("input[type=file]").set_input_files(file)
+    expect(view.locator(".sd-prompt")).to_have_text("Half of it")
+    expect(view.locator(".sd-banner")).to_contain_text("ends before its race did")
+
+
+def test_a_broken_link_is_named(served, open_page):
+    page = open_page(f"{served}?method=nope&seed=abc&new=999999&prompt=Still%20here")
+    view = view_of(page)
+    expect(view.locator(".sd-banner")).to_contain_text("(method, seed, new)")
+    expect(page.locator("#prompt textarea")).to_have_value("Still here")
+    page = open_page(f"{served}?method=block&params=%7B%22gamma%22%3A999%7D")
+    expect(view_of(page).locator(".sd-banner")).to_contain_text("(gamma)")
+    page = open_page(f"{served}?method=block&seed=4&new=20")
+    view_of(page)
+    page.locator("#settings button").first.click()
+    expect(page.locator("#new-tokens input[type=number]")).to_have_value("20")
+    expect(page.locator("#race-view .sd-banner")).to_be_hidden()
+
+
+def test_keys_work_with_nothing_focused(served, open_page):
+    page = open_page(served, reduced_motion="reduce")
+    view = view_of(page)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    expect(view.locator(".sd-where")).to_contain_text("before the first round")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
+    assert page.evaluate("scrollY") == 0
+    page.get_by_role("tab", name="Lesson").click()
+    lesson = view_of(page, "lesson-view")
+    where = view.locator(".sd-where").text_content()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Home")
+    expect(lesson.locator(".sd-where")).to_contain_text("before the first round")
+    assert view.locator(".sd-where").text_content() == where, "a view that is not on screen keeps its place"
+    page.get_by_role("tab", name="Race").click()
+    fill(page, "prompt", "Typed")
+    page.locator("#prompt textarea").press("Home")
+    page.keyboard.type("x ")
+    expect(page.locator("#prompt textarea")).to_have_value("x Typed")
+
+
+def test_a_full_line_says_how_many_are_before(held, open_page):
+    url, backend = held
+    first, second = open_page(url), open_page(url)
+    for page, prompt in ((first, "Please wait here"), (second, "Next")):
+        view_of(page)
+        fill(page, "prompt", prompt)
+        press(page, "Run")
+        if page is first:
+            page.wait_for_function(RUNS)
+    expect(second.locator("#race-view .sd-banner")).to_contain_text("One race is before yours")
+    backend.gate.set()
+    expect(second.locator("#race-view .sd-prompt")).to_have_text("Next")
+    expect(second.locator("#race-view .sd-banner")).to_be_hidden()
+    for page in (first, second):
+        expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (1366, 768), (390, 844)])
+def test_a_running_race_is_on_screen(held, open_page, width, height):
+    url, _ = held
+    page = open_page(url, width, height)
+    view = view_of(page)
+    fill(page, "prompt", "Please wait here")
+    press(page, "Run")
+    page.wait_for_function(RUNS)
+    page.wait_for_timeout(300)
+    lane, player = (view.locator(name).first.bounding_box() for name in (".sd-lanes", ".sd-player"))
+    assert player["y"] - lane["y"] >= 170, "both lanes' heads and a few lines of text stand above the player"
+    expect(view.locator(".sd-halt")).to_be_visible()
+    press(page, "Stop")
+
+
+def test_the_yardstick_is_said_where_it_is_not_the_lane_beside(served, open_page, tmp_path):
+    page = open_page(served, reduced_motion="reduce")
+    view = view_of(page)
+    for one_row, note in ((14.0, "the lane on the left; the yardstick is a faster kernel"), (20.9, "")):
+        file = tmp_path / "t.json"
+        file.write_text(dump_trace(list(fake_events(prompt=f"At {one_row}", tokens=24, one_row_ms=one_row))))
+        view.locator("input[type=file]").set_input_files(file)
+        expect(view.locator(".sd-prompt")).to_have_text(f"At {one_row}")
+        state(page, "view.player.finish()")
+        expect(view.locator(".sd-times-note")).to_have_text(re.compile(f".*{re.escape(note)}.*" if note else "^$"))
+
+
+def test_step_after_the_end_says_what_it_does(served, open_page):
+    page = open_page(served)
+    view = view_of(page)
+    fill(page, "prompt", "To its end")
+    press(page, "Run")
+    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+    press(page, "Step")
+    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
+    expect(view.locator(".sd-banner")).to_contain_text("from its first round")
+
+
+def test_figures_of_the_bench_are_seen_on_a_phone(served, open_page):
+    page = open_page(served, 390, 844)
+    view_of(page)
+    page.get_by_role("tab", name="Bench").click()
+    cell = page.locator("#bench-words td").first
+    expect(cell).to_be_visible()
+    box = cell.bounding_box()
+    assert box["x"] + box["width"] <= 390
+    scroll = page.locator("#bench-words .scroll").first
+    scroll.evaluate("n => { n.scrollLeft = n.scrollWidth }")
+    name = page.locator("#bench-words tbody th").first.bounding_box()
+    assert name["x"] >= 0, "the method's name stays in sight"
+    assert name["width"] < 160
