@@ -130,7 +130,7 @@ def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
     """On both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a chain, wherever its ancestors lie."""
     target = Target(make_tiny_target(max_position_embeddings=1024).to(dtype))
     dice = random.Random(2)
-    for length in (5, 31, 32, 62, 66, 200, 600):
+    for length in (5, 31, 66, 186, 190, 192, 200, 222, 600):
         prompt = [dice.randrange(VOCAB) for _ in range(length)]
         parent = [-1] + [dice.randrange(-1, i) for i in range(1, 14)]
         tokens = [dice.randrange(VOCAB) for _ in parent]

@@ -15,6 +15,7 @@ from .table import Row, Table
 
 MASK = -1  # the block networks' mark for a masked slot
 WIDTH = 8  # candidates read at every position, recorded or not, so that looking changes nothing
+BEFORE = 12  # so many candidates of a position are asked what follows them; behind others the position after speaks for itself
 
 
 class Session:
@@ -86,14 +87,14 @@ class Session:
             return Table(rows(logits, self.net.vocab_ids))
         best, index = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
         logp = best - logits.logsumexp(-1, keepdim=True)
-        behind, which = head(hidden[1:], index[:-1], index[1:], logp[1:]).topk(min(WIDTH, index.shape[1]), dim=-1)
+        behind, which = head(hidden[1:], index[:-1, :BEFORE], index[1:], logp[1:]).topk(min(WIDTH, index.shape[1]), dim=-1)
         ids = index if self.net.vocab_ids is None else self.net.vocab_ids[index]
-        n, wide, kept = *ids.shape, behind.shape[-1]
+        n, wide, (_, many, kept) = *ids.shape, behind.shape
         flat = torch.cat([t.flatten().double() for t in (ids, logp.exp(), behind, which)]).cpu()  # one copy to the host
-        ids, probs, behind, which = flat.split([n * wide, n * wide, (n - 1) * wide * kept, (n - 1) * wide * kept])
+        ids, probs, behind, which = flat.split([n * wide, n * wide, (n - 1) * many * kept, (n - 1) * many * kept])
         ids, probs = ids.long().view(n, wide).tolist(), probs.view(n, wide)[:, :WIDTH].tolist()
         plain = [[(i, p) for i, p in zip(*pair, strict=False) if p > 0] for pair in zip(ids, probs, strict=True)]
-        return Table(plain, ids, behind.view(n - 1, wide, kept).numpy(), which.long().view(n - 1, wide, kept).numpy())
+        return Table(plain, ids, behind.view(n - 1, many, kept).numpy(), which.long().view(n - 1, many, kept).numpy())
 
     def timed(self, began: float) -> None:
         """Fold the time since ``began`` (time.perf_counter) into ``ms``; call after a host sync."""

@@ -21,7 +21,7 @@ class Table:
     def __init__(self, rows: list[Row], ids: list[list[int]] | None = None, behind: Any = None, which: Any = None) -> None:
         """
         Args:
-            ids: ``[n][C]`` candidates of the head. behind, which: ``[n - 1, C, k]`` arrays, for position d + 1 behind candidate b of position d the
+            ids: ``[n][C]`` candidates of the head. behind, which: ``[n - 1, P, k]`` arrays, for position d + 1 behind candidate b < P of position d the
                 likeliest probabilities and which of its candidates they belong to. None: there is no head.
         """
         self.rows = rows
@@ -42,7 +42,7 @@ class Table:
         if row is None:
             places = self._places[d - 1]
             if places is None:
-                places = self._places[d - 1] = {token: b for b, token in enumerate(self._ids[d - 1])}
+                places = self._places[d - 1] = {token: b for b, token in enumerate(self._ids[d - 1][: self._behind.shape[1]])}
             b = places.get(before)
             if b is None:
                 return None

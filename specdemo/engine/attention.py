@@ -36,16 +36,17 @@ class Placeless:
 
     A kernel sums over slots in slot order, and a tree's accepted path lies in other slots than plain decoding would use: in bf16 that
     moved one rounding in a few thousand and flipped a near-tie now and then. Here the context far behind a row, whose slots are the same in
-    any case, goes through the one masked kernel; the last ``NEAR`` to ``2 * NEAR`` positions and the block are summed in float64, where the
-    order no longer reaches a bit that is kept. The far part joins that sum as one more key, whose score is its log-sum-exp.
+    any case, goes through the one masked kernel; the last ``NEAR`` to ``2 * NEAR`` positions and the block (everything, early in a text) are
+    summed in float64, where the order no longer reaches a bit that is kept. The far part joins that sum as one more key, whose score is its log-sum-exp.
     The cut between the two depends on a row's position alone.
     """
 
     NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
+    SHORT = 192  # rows before this position have no far part: summing so few in float64 costs less than a second kernel and the merge
 
     def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor):
         w, device = len(seen), seen.device
-        cut = (positions.clamp(min=self.NEAR) // self.NEAR - 1) * self.NEAR  # [w], never past the committed context
+        cut = torch.where(positions < self.SHORT, 0, (positions // self.NEAR - 1) * self.NEAR)  # [w], never past the committed context
         first, last = int(cut.min()), int(cut.max())
         self.first, self.end = first, length + w
         at = torch.arange(max(slots, self.end), device=device)
@@ -73,8 +74,8 @@ class Placeless:
         far, lse = attend_lse(q, keys[:, :, : self.far_end], values[:, :, : self.far_end], self.far)
         if self.none is not None:
             far, lse = far.masked_fill(self.none[:, None], 0.0), lse.masked_fill(self.none, float("-inf"))
-        p = torch.cat((scores, lse[0, :, :, None].double()), -1).softmax(-1)
-        return torch.addcmul(torch.bmm(p[..., :-1], v), far[0].double(), p[..., -1:]).to(q.dtype)[None]
+        p = torch.cat((scores, lse[0, :, :, None]), -1).softmax(-1)  # here and in the sum below promotion to float64 spares a copy
+        return torch.addcmul(torch.bmm(p[..., :-1], v), far[0], p[..., -1:]).to(q.dtype)[None]
 
 
 class Cascade:

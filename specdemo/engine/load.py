@@ -137,11 +137,11 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0) -> None:
 def equal_widths(target: Target) -> list[int]:
     """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are shared out between passes.
 
-    Three tokens behind a prompt that ends just before an attention cut (``Placeless.NEAR``) are read one a pass, as one chain, and as a tree beside
-    a branch that is refused.
+    Three tokens behind a prompt that ends just before the attention is first cut in two (``Placeless.SHORT``) are read one a pass, as one chain, and
+    as a tree beside a branch that is refused.
     """
     text = _ids(target, 91, 7, 3)
-    prompt = _ids(target, 53, 29, 3 * Placeless.NEAR - 2, spare=len(text))
+    prompt = _ids(target, 53, 29, Placeless.SHORT - 2, spare=len(text))
     cache = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
     target.read(cache, prompt)
 

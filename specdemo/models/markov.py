@@ -60,8 +60,7 @@ class Follow:
         dtype, out = rows.dtype, net.out.weight.detach().to(rows.device, torch.float32)
         weight = net.before.weight.detach().to(rows.device, torch.float32)
         self.before = torch.cat([unit(part) @ weight.T for part in embedding.detach().split(8192)]).to(dtype)
-        self.words = torch.cat([part.float() @ out[:-1] for part in rows.detach().split(8192)]).to(dtype)
-        self.rest = out[-1].to(dtype)
+        self.words = torch.cat([part.float() @ out[:-1] for part in rows.detach().split(8192)] + [out[-1:]]).to(dtype)  # the last row is everything else
         self.state, self.bias = Linear(net.state.weight, rows.device, dtype), net.state.bias.detach().to(rows)
 
     @torch.no_grad()
@@ -71,8 +70,8 @@ class Follow:
         Args:
             hidden: ``[n, H]`` states. before: ``[n, P]`` and columns: ``[n, C]`` draft vocabulary; logp: ``[n, C]`` by the block alone, float32.
         """
-        state = self.state(unit(hidden).to(self.bias.dtype)) + self.bias
+        state = self.state(F.rms_norm(hidden, hidden.shape[-1:])) + self.bias
         inner = F.silu(F.embedding(before, self.before) + state[:, None])
-        words = torch.cat((F.embedding(columns, self.words), self.rest.expand(len(columns), 1, -1)), 1)
+        words = F.embedding(F.pad(columns, (0, 1), value=len(self.words) - 1), self.words)
         bend = torch.matmul(inner, words.transpose(1, 2)).float()
         return (bend + with_rest(logp)[:, None]).softmax(-1)[..., :-1]
