@@ -75,7 +75,7 @@ def tables(report: dict[str, Any]) -> list[str]:
     """Method × category, one table a figure, then the totals."""
     number = lambda key, digits: lambda s: "–" if s[key] is None else f"{s[key]:.{digits}f}"  # noqa: E731
     return [
-        table(report, "Speed-up (summed tokens / summed seconds; below it the quartiles over prompts)", _speed, shade="speedup"),
+        table(report, "Speed-up (summed tokens / summed seconds; below it the range of the middle half of the prompts)", _speed, shade="speedup"),
         table(report, "Tokens per round (with the target's own token)", number("tokens_per_round", 2)),
         table(report, "Accepted drafts per round (without it)", number("accepted_per_round", 2)),
         totals(report),
@@ -86,7 +86,7 @@ def _speed(s: dict[str, Any]) -> str:
     if s["speedup"] is None:
         return "–"
     q = s["prompt_quartiles"]
-    return f"{s['speedup']:.2f}<br><small>{q[0]:.2f} · {q[1]:.2f} · {q[2]:.2f}</small>"
+    return f"{s['speedup']:.2f}<br><small>{q[0]:.2f} – {q[2]:.2f}</small>"
 
 
 def table(report: dict[str, Any], caption: str, cell: Callable[[dict[str, Any]], str], shade: str | None = None) -> str:

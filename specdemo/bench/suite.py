@@ -87,7 +87,7 @@ def _item(line: str, where: str) -> Item:
         raise Refusal(f"{where}: category must be a word, and not “{ALL}”, which is the name of the total.")
     turns = data.get("turns")
     if not isinstance(turns, list) or not turns or not isinstance(turns[0], str) or not turns[0].strip():
-        raise Refusal(f"{where}: turns must be a list whose first element is the prompt's text.")
+        raise Refusal(f"{where}: turns must be a list whose first element is the prompt's text, for instance \"turns\": [\"Why is the sky blue?\"].")
     return Item(str(name), category, turns[0])
 
 

@@ -107,7 +107,7 @@ METHODS: dict[str, Method] = {
         Method(
             "tree",
             "Best-first tree",
-            "One diffusion pass gives several candidates for every position, and the likeliest paths through them form a tree. It grows only while one more node is worth its milliseconds by the target's measured cost.",
+            "One diffusion pass gives several candidates for every position, a small Markov head says which follow which, and the likeliest paths through them form a tree. It grows only while one more node is worth its milliseconds by the target's measured cost.",
             tree.Params,
             tree.TreeDrafter,
         ),

@@ -8,6 +8,8 @@ from typing import Any
 from ..events import Denoise
 from .trie import Choice
 
+HEAD = "Markov head"  # the name of its step, which the page knows
+
 Row = list[tuple[int, float]]  # candidates of one position: (target id, probability), best first
 
 
@@ -87,4 +89,4 @@ def frames(table: Table) -> list[Denoise]:
     """A pass as it is recorded: every position by itself, then, where there is a Markov head, each behind the best token before it."""
     if not table.follows:
         return [frame(table.rows, label="block")]
-    return [frame(table.rows, label="block", steps=2), frame(table.chain(), label="block", step=1, steps=2)]
+    return [frame(table.rows, label="block", steps=2), frame(table.chain(), label=HEAD, step=1, steps=2)]

@@ -179,15 +179,19 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         net = read_drafter(drafter_folder(place), loaded)
         if isinstance(net, ArDrafter) != (kind == "ar"):
             raise Refusal(f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml.")
-        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name})"
+        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_head_words(net)}"
     elif kind == "ar" or "block" not in pair.drafters:
         why = pair.blocked or "train one with “python -m specdemo train --kind " + kind + "” or name it in models.yaml"
         raise Refusal(f"The pair {pair.id} has no {'autoregressive' if kind == 'ar' else 'diffusion'} drafter; {why}.")
     else:
         net = copy.copy(load_drafter(pair, "block", loaded))  # shares every tensor, only the words differ
-        net.weights = f"block weights ({Path(pair.drafters['block'].removeprefix('hub:')).name}), as there are none trained for {kind} yet"
+        net.weights = f"block weights ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_head_words(net)}, as there are none trained for {kind} yet"
     loaded.networks[kind] = net
     return net
+
+
+def _head_words(net: BlockDrafter | ArDrafter) -> str:
+    return " with a Markov head" if getattr(net, "follow", None) is not None else ""
 
 
 def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:

@@ -23,9 +23,9 @@ QUEUE = "gpu"  # one race at a time, whoever asks
 CSS = """
 .gradio-container { width: 100%; max-width: min(1400px, 100%) !important; margin: 0 auto !important; overflow: clip !important; }
 .gradio-container .js-plotly-plot text { fill: var(--body-text-color) !important; }
-@media (max-width: 600px) { .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
+@media (max-width: 600px) { .sd-words > * { flex: 1 1 100% !important; } #status { min-height: 0; } .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
 .sd-title .prose { display: flex; gap: 4px 16px; align-items: baseline; flex-wrap: wrap; } .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
-.sd-tight { gap: 8px; } #explain { min-width: min(420px, 100%); flex: 5; } #status { min-width: min(260px, 100%); flex: 2; min-height: 48px; align-content: center; }
+.sd-tight { gap: 8px; } .sd-words { flex-wrap: wrap !important; gap: 0 16px; } #explain { min-width: min(420px, 100%); flex: 5; } #status { min-width: min(260px, 100%); flex: 2; min-height: 48px; align-content: center; }
 body.sd-racing #status [data-testid="status-tracker"] { display: none !important; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
 .sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -111,13 +111,13 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
             prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=3, max_lines=5, elem_id="prompt")
         with gr.Column(scale=4, min_width=300, elem_classes="sd-tight"):
             with gr.Row(elem_classes="sd-tight"):
-                method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method", min_width=200)
-                example = gr.Dropdown([("choose …", ""), *((name, name) for name in EXAMPLES)], label="Example prompts", value="", elem_id="example", min_width=140)
+                method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method", min_width=200, scale=3)
+                example = gr.Dropdown([("choose …", ""), *((name, name) for name in EXAMPLES)], label="Example prompts", value="", elem_id="example", min_width=140, scale=2)
             with gr.Row(elem_classes="sd-tight"):
                 run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=80, scale=1)
                 step = gr.Button("Step", elem_id="step", min_width=80, scale=1)
-    with gr.Row(equal_height=True, elem_classes="sd-tight"):
+    with gr.Row(equal_height=True, elem_classes="sd-words"):
         explain = gr.Markdown(methods[default].explain, elem_id="explain")
         status = gr.Markdown("", elem_id="status")
     with gr.Accordion("Settings", open=False, elem_id="settings"):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from specdemo.drafters.base import choice, number
+from specdemo.drafters.table import HEAD
 from specdemo.errors import Refusal
 from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, Start, Verify
 
@@ -49,7 +50,11 @@ def draft_of(story: Story, method: str, at: int, right: int, gamma: int) -> tupl
         for step in range(3):
             frames.append(Denoise(step=step, steps=3, label=f"step {step + 1} of 3", ids=guess, masked=[k > (step + 1) * n / 3 for k in range(n)], conf=conf, top=tops))
     else:
-        frames.append(Denoise(step=0, steps=2 if method in ("d2sd", "best") else 1, label="block", ids=guess, masked=[False] * n, conf=conf, top=tops))
+        headed = method in ("tree", "block")
+        alone = [2010 + k if headed and k % 2 else g for k, g in enumerate(guess)]  # the head changes every second guess
+        frames.append(Denoise(step=0, steps=2 if headed or method in ("d2sd", "best") else 1, label="block", ids=alone, masked=[False] * n, conf=conf, top=tops))
+        if headed:
+            frames.append(Denoise(step=1, steps=2, label=HEAD, ids=guess, masked=[False] * n, conf=conf, top=tops))
     if method == "diffuspec":
         notes = {"lattice": tops, "paths": [{"ids": guess, "score": -1.25}, {"ids": [2010 + k for k in range(n)], "score": -2.5}], "path": 0, "length": {"k": n, "gen": n - 0.5, "acc": float(right)}}
     if method == "specdiff2":

@@ -53,6 +53,13 @@ def test_every_method_shows_its_round(exported, method):
     if method in ("d2sd", "best"):
         page_state(page, "view.openRound(0)")
         assert page.locator(".sd-bound-chosen").count() == 1 and page.locator(".sd-box-rejected").count() >= 1
+    if method in ("tree", "block"):
+        page_state(page, "view.openRound(0)")
+        page.get_by_role("tab", name="Denoising").click()
+        expect(page.locator(".sd-denoise tbody th").nth(1)).to_have_text("2/2 head")
+        assert page.locator(".sd-denoise tbody tr").nth(1).locator(".sd-fresh").count() == 2, "what the head changed is marked"
+        page_state(page, "view.player.go(1)")
+        expect(page.locator(".sd-say")).to_contain_text("Markov head lets each word follow")
     if method == "diffuspec":
         page.get_by_role("tab", name="Lattice").click()
         assert page.locator(".sd-way-chosen").count() == 1

@@ -80,6 +80,19 @@ def test_a_broken_link_is_named(served, open_page):
     expect(page.locator("#race-view .sd-banner")).to_be_hidden()
 
 
+def test_a_refusal_is_seen_on_a_phone(served, open_page):
+    page = open_page(served, 390, 844)
+    view_of(page)
+    page.evaluate("scrollTo(0, 0)")
+    fill(page, "prompt", "  ")
+    press(page, "Run")
+    banner = page.locator("#race-view .sd-banner-refusal")
+    expect(banner).to_contain_text("empty")
+    expect(banner).to_be_in_viewport()
+    player = page.locator("#race-view .sd-player").bounding_box()
+    assert banner.bounding_box()["y"] + banner.bounding_box()["height"] <= player["y"]
+
+
 def test_keys_work_with_nothing_focused(served, open_page):
     page = open_page(served, reduced_motion="reduce")
     view = view_of(page)

@@ -14,12 +14,15 @@ function follow(draft, ids) {
   return out;
 }
 
+const HEAD = "Markov head"; // drafters/table.py
+
 /** What happened in one sentence. */
 function summary(trace, round, stage) {
   const { draft, verify } = round;
   if (stage === "denoise" || !draft) {
     const frame = round.frames[round.frames.length - 1];
-    return frame ? `Denoising: ${plural(frame.ids.length, "position")} at once, ${plural(num(frame.steps, 1), "step")}.` : "The drafter is at work.";
+    if (!frame) return "The drafter is at work.";
+    return `Denoising: ${plural(frame.ids.length, "position")} at once, ${str(frame.label) === HEAD ? "in one pass; then a Markov head lets each word follow from the one before it" : plural(num(frame.steps, 1), "step")}.`;
   }
   const n = draft.tokens.length, branches = draft.parent.some((p, i) => p !== i - 1);
   const made = n ? `The drafter proposed ${plural(n, "token")}${branches ? " in a tree" : ""} in ${seconds(draft.seconds || (verify && num(verify.draft_seconds)) || 0)}` : "Nothing was drafted";
@@ -152,8 +155,8 @@ function denoiseTable(trace, round, stage, steps, many) {
   const head = h("tr", {}, h("th", { scope: "col", text: "step" }), ...Array.from({ length: width }, (_, k) => h("th", { scope: "col", text: `+${k + 1}` })));
   const rows = steps.map((frame, n) => {
     const before = steps[n - 1];
-    return h("tr", {}, h("th", { scope: "row", text: `${num(frame.step) + 1}/${Math.max(num(frame.steps, 1), num(frame.step) + 1)}` }), ...list(frame.ids).map((id, k) => {
-      const masked = Boolean(list(frame.masked)[k]), fresh = !masked && (!before || Boolean(list(before.masked)[k]));
+    return h("tr", {}, h("th", { scope: "row", text: `${num(frame.step) + 1}/${Math.max(num(frame.steps, 1), num(frame.step) + 1)}${str(frame.label) === HEAD ? " head" : ""}` }), ...list(frame.ids).map((id, k) => {
+      const masked = Boolean(list(frame.masked)[k]), fresh = !masked && (!before || Boolean(list(before.masked)[k]) || list(before.ids)[k] !== id);
       const conf = clamp(num(list(frame.conf)[k]), 0, 1);
       return h("td", { class: `sd-cell${masked ? " sd-masked" : fresh ? " sd-fresh" : ""}`, style: `--conf:${conf}`, "aria-label": masked ? `mask, best guess ${spoken(trace.word(id))}, ${percent(conf)}` : `${spoken(trace.word(id))}, ${percent(conf)}` },
         h("span", { text: masked ? `▒ ${boxed(trace.word(id), 8)}` : boxed(trace.word(id)) }), h("small", { text: percent(conf) }));

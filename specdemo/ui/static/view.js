@@ -154,6 +154,10 @@ class View {
     this.banner.hidden = !text;
     this.banner.className = `sd-banner sd-banner-${kind}`;
     this.banner.setAttribute("role", kind === "refusal" ? "alert" : "status");
+    if (kind === "refusal" && this.root.checkVisibility()) {
+      const { top, bottom } = this.banner.getBoundingClientRect();
+      if (top < 0 || bottom > innerHeight - 100) this.banner.scrollIntoView({ block: "center" }); // on a phone the button that was pressed is far above
+    }
   }
 
   load(events, badge) {
@@ -275,7 +279,7 @@ class View {
     this.lanes.ar.sub.textContent = "one token per pass of the target";
     const plain = start.method === "ar";
     this.lanes.spec.title.textContent = plain ? "Plain decoding, once more" : `Draft and verify: ${str(start.method)}`;
-    this.lanes.spec.sub.textContent = plain ? "nothing is drafted: what differs is noise" : "drafts ahead; the same target checks them in one pass";
+    this.lanes.spec.sub.textContent = plain ? "nothing is drafted: what differs is noise" : "several tokens per pass of the target";
   }
 
   openToken(kind, i) {
