@@ -70,7 +70,7 @@ class Follow:
         Args:
             hidden: ``[n, H]`` states. before: ``[n, P]`` and columns: ``[n, C]`` draft vocabulary; logp: ``[n, C]`` by the block alone, float32.
         """
-        state = self.state(F.rms_norm(hidden, hidden.shape[-1:])) + self.bias
+        state = self.state(F.rms_norm(hidden, hidden.shape[-1:], eps=1e-6)) + self.bias
         inner = F.silu(F.embedding(before, self.before) + state[:, None])
         words = F.embedding(F.pad(columns, (0, 1), value=len(self.words) - 1), self.words)
         bend = torch.matmul(inner, words.transpose(1, 2)).float()
