@@ -14,7 +14,7 @@ from ..errors import Refusal
 from ..events import Event
 
 WINDOW_SECONDS = 0.04  # at most 25 messages a second: the browser has no back-pressure and would lag behind a fast engine
-BESIDE_SECONDS = 0.2  # the same where the browser shares the engine's processor: computing and drawing take turns
+BESIDE_SECONDS = 0.35  # the same where the browser shares the engine's processor: computing and drawing take turns
 DRAWN_SECONDS = 0.7  # how long to wait until such a browser has drawn; a tab in the background never says so
 RUNS_KEPT = 16
 

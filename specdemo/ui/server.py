@@ -125,7 +125,8 @@ class Server:
             for message in self.messages(self.ask(*values), ticket.cancel, stepping, beside):
                 events = self.runs.runs.get(message["run"])
                 now = time.perf_counter()
-                plot = bool(events) and (now - plotted >= PLOT_SECONDS or "ended" in message)
+                # a browser on the engine's own processor draws Plotly's chart, unlike ours, after it said it was done: there it waits for the end
+                plot = bool(events) and ("ended" in message or (now - plotted >= PLOT_SECONDS and not message.get("ack")))
                 if plot:
                     plotted = now
                 yield message, charts.tokens_over_time(events) if plot else gr.skip()
