@@ -205,7 +205,7 @@ class FakeBackend:
                 raise RuntimeError("a defect")
             events = fake_events(ask["prompt"], ask["method"], ask["max_new_tokens"], self.words, ask["rule"], params=ask["params"], sampling=ask["sampling"])
             for event in events:
-                held = event.kind == "verify" and event.round == 3 and "wait here" in ask["prompt"]
+                held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)
                 if event.kind == "verify" and (cancel.wait(self.pace) if self.pace else cancel.is_set()):
