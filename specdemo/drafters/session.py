@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import Refusal
-from ..models.markov import CANDIDATES
+from ..models.markov import shortlist
 from .base import Context
 from .table import Row, Table
 
@@ -67,17 +67,17 @@ class Session:
 
     def fill(self, context: Context, gamma: int, fresh: bool = True) -> torch.Tensor:
         """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks: logits ``[gamma, Vd]``, cut to the engine's budget."""
-        if fresh:
-            self.catch_up(context)
-        hidden = self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)
-        return self.logits(hidden[0, 1 : context.budget + 1])
+        return self.logits(self._filled(context, gamma, fresh))
 
     def table(self, context: Context, gamma: int, follow: bool = True, fresh: bool = True) -> Table:
         """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks, as candidates, at most as many positions as the budget."""
+        return self.tabled(self._filled(context, gamma, fresh), follow)
+
+    def _filled(self, context: Context, gamma: int, fresh: bool) -> torch.Tensor:
+        """States ``[gamma, H]`` of that pass's masks, cut to the budget."""
         if fresh:
             self.catch_up(context)
-        hidden = self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)
-        return self.tabled(hidden[0, 1 : context.budget + 1], follow)
+        return self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)[0, 1 : context.budget + 1]
 
     def tabled(self, hidden: torch.Tensor, follow: bool = True) -> Table:
         """States ``[n, H]`` of neighbouring slots as candidates; with ``follow`` the network's Markov head, if it has one, is asked about them."""
@@ -85,8 +85,7 @@ class Session:
         head = getattr(self.net, "follow", None) if follow and len(hidden) > 1 else None
         if head is None:
             return Table(rows(logits, self.net.vocab_ids))
-        best, index = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
-        logp = best - logits.logsumexp(-1, keepdim=True)
+        index, logp = shortlist(logits)
         behind, which = head(hidden[1:], index[:-1, :BEFORE], index[1:], logp[1:]).topk(min(WIDTH, index.shape[1]), dim=-1)
         ids = index if self.net.vocab_ids is None else self.net.vocab_ids[index]
         n, wide, (_, many, kept) = *ids.shape, behind.shape

@@ -44,6 +44,12 @@ def unit(x: torch.Tensor) -> torch.Tensor:
     return F.normalize(x.float(), dim=-1) * x.shape[-1] ** 0.5
 
 
+def shortlist(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The candidates of each slot, likeliest first: columns ``[..., C]`` of ``logits [..., Vd]`` and their log-probabilities by the block alone."""
+    best, columns = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+    return columns, best - logits.logsumexp(-1, keepdim=True)
+
+
 def with_rest(logp: torch.Tensor) -> torch.Tensor:
     """``[..., C]`` log-probabilities of candidates with that of everything else appended: ``[..., C + 1]``."""
     return torch.cat((logp, torch.log1p(-logp.exp().sum(-1, keepdim=True).clamp(max=1 - 1e-4))), -1)

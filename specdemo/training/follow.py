@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..models.markov import CANDIDATES, Follow, MarkovHead, with_rest
+from ..models.markov import Follow, MarkovHead, shortlist, with_rest
 
 RANK = 512
 
@@ -35,10 +35,9 @@ def candidates(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, c
     """
     columns, marginal = [], []
     for part in hidden.split(chunk):
-        logits = (part.to(head.dtype) @ head.T).float()
-        best, index = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+        index, logp = shortlist((part.to(head.dtype) @ head.T).float())
         columns.append(index)
-        marginal.append(with_rest(best - logits.logsumexp(-1, keepdim=True)))
+        marginal.append(with_rest(logp))
     columns, marginal = torch.cat(columns), torch.cat(marginal)
     hit = columns == labels[:, None]
     return columns, marginal, torch.where(hit.any(1), hit.int().argmax(1), columns.shape[1])
@@ -75,11 +74,11 @@ class Chain:
         """
         out = known.clone()
         for k in range(1, known.shape[1]):
-            logits = (hidden[:, k].to(self.head.dtype) @ self.head.T).float()
-            best, columns = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+            state = hidden[:, k].to(self.head.dtype)
+            columns, logp = shortlist((state @ self.head.T).float())
             before = self.column[out[:, k - 1]]
-            probs = self.follow(hidden[:, k].to(self.head.dtype), before.clamp(min=0)[:, None], columns, best - logits.logsumexp(-1, keepdim=True))[:, 0]
-            probs = torch.where((masked[:, k - 1] & (before >= 0))[:, None], probs, best)
+            probs = self.follow(state, before.clamp(min=0)[:, None], columns, logp)[:, 0]
+            probs = torch.where((masked[:, k - 1] & (before >= 0))[:, None], probs, logp)
             choice = self.ids[columns.gather(1, probs.argmax(1, keepdim=True))[:, 0]]
             out[:, k] = torch.where(masked[:, k], choice, out[:, k])
         return out

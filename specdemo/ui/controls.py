@@ -13,6 +13,8 @@ import gradio as gr
 
 from ..errors import Refusal
 
+LAST_SEED = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -110,7 +112,7 @@ def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[
         wrong += [str(name) for name, value in out["params"].items() if not fits(methods[out["method"]].params, name, value)]
     if query.get("pair") in pairs:
         out["pair"] = query["pair"]
-    for key, low, high, kind in (("seed", 0, 2**31 - 1, int), ("new", 1, limits.new_tokens, int), ("temperature", 0.0, 2.0, float), ("top_p", 0.05, 1.0, float)):
+    for key, low, high, kind in (("seed", 0, LAST_SEED, int), ("new", 1, limits.new_tokens, int), ("temperature", 0.0, 2.0, float), ("top_p", 0.05, 1.0, float)):
         try:
             value = kind(query[key])
         except KeyError:

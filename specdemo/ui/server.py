@@ -17,7 +17,7 @@ from ..errors import Refusal
 from ..events import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
 from . import charts
 from .backend import Backend
-from .controls import Limits
+from .controls import LAST_SEED, Limits
 from .export import export_html
 from .live import BESIDE_SECONDS, WINDOW_SECONDS, Engines, Runs, windows
 from .visitors import Visitors
@@ -73,8 +73,8 @@ class Server:
             new_tokens, temperature, top_p, whole = int(new_tokens), float(temperature), float(top_p), int(seed)
         except (TypeError, ValueError, OverflowError):
             raise Refusal("New tokens, temperature, top-p and seed must be numbers; put in their usual values again.") from None
-        if whole != float(seed) or not 0 <= whole < 2**31:
-            raise Refusal(f"The seed must be a whole number from 0 to {2**31 - 1:,}, not {seed}.")
+        if whole != float(seed) or not 0 <= whole <= LAST_SEED:
+            raise Refusal(f"The seed must be a whole number from 0 to {LAST_SEED:,}, not {seed}.")
         self.limits.check(prompt, new_tokens)
         if pair not in self.pairs:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
