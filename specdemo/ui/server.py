@@ -148,7 +148,11 @@ class Server:
         told = "Starting, one round at a time …" if stepping else ""
         if ahead:
             told = f"{'One race is' if ahead == 1 else f'{ahead} races are'} before yours; it starts by itself, and Stop takes you out of the line."
-        return {"status": told, "nonce": uuid.uuid4().hex} if told else gr.skip(), ticket
+        try:
+            known = {"ask": self.ask(*values)}  # the page keeps it in its address, for a reload
+        except Refusal:
+            known = {}  # the run will say what is wrong
+        return ({"nonce": uuid.uuid4().hex} | known | ({"status": told} if told else {})) if known or told else gr.skip(), ticket
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""

@@ -140,3 +140,18 @@ def test_the_page_says_what_it_is_to_a_screen_reader(drawn):
     expect(page.locator(".sd [aria-live=polite]")).to_have_text("Round 1: 3 drafts accepted, 4 tokens written.")
     unnamed = page.evaluate("[...document.querySelectorAll('.sd button, .sd input, .sd select, .sd svg[role=img]')].filter((n) => !n.getAttribute('aria-label') && !n.textContent.trim() && !n.closest('label')).length")
     assert unnamed == 0
+
+
+def test_the_sign_of_a_correction_stays_with_its_word(drawn):
+    page = drawn("block")
+    signs = 0
+    for width in range(330, 520, 17):
+        page.set_viewport_size({"width": width, "height": 800})
+        for sign, word in page.evaluate("""() => [...document.querySelectorAll(".sd-lane-spec [data-at] > .sd-sign")].map((sign) => {
+            const range = document.createRange(), text = sign.nextSibling;
+            range.setStart(text, 0); range.setEnd(text, 1);
+            return [sign.getBoundingClientRect().top, range.getBoundingClientRect().top];
+        })"""):
+            signs += 1
+            assert abs(sign - word) < 15, f"{width} pixels: a sign stands at {sign}, its word at {word}"
+    assert signs > 30

@@ -186,3 +186,36 @@ def test_figures_of_the_bench_are_seen_on_a_phone(served, open_page):
     name = page.locator("#bench-words tbody th").first.bounding_box()
     assert name["x"] >= 0, "the method's name stays in sight"
     assert name["width"] < 160
+
+
+def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
+    page = open_page(f"{served}?__theme=dark")
+    view_of(page)
+    page.locator("#method input").click()
+    page.get_by_role("option", name="Method specdiff", exact=True).click()
+    page.locator("#settings button").first.click()
+    page.get_by_label("number input for gamma").locator("visible=true").fill("9")
+    page.locator("#seed input").fill("42")
+    fill(page, "prompt", "Grüße & \"quotes\" <b>, typed by hand")
+    press(page, "Run")
+    expect(page.locator("#race-view .sd-badge")).to_have_text("live")
+    page = open_page(page.url)  # as a reload would; Gradio's own client complains on the console of a page that leaves in mid-run
+    view_of(page)
+    expect(page.locator("#prompt textarea")).to_have_value("Grüße & \"quotes\" <b>, typed by hand")
+    expect(page.locator("#method input")).to_have_value("Method specdiff")
+    page.locator("#settings button").first.click()
+    expect(page.locator("#seed input")).to_have_value("42")
+    expect(page.get_by_label("number input for gamma").locator("visible=true")).to_have_value("9")
+    assert "__theme=dark" in page.url
+
+
+def test_an_address_never_grows_past_what_servers_take(served, open_page):
+    page = open_page(served)
+    view_of(page)
+    fill(page, "prompt", "長" * 3000)
+    press(page, "Run")
+    expect(page.locator("#race-view .sd-badge")).to_have_text("live")
+    assert "method=" in page.url and "prompt=" not in page.url and len(page.url) < 8200
+    page = open_page(page.url)
+    view_of(page)
+    expect(page.locator("#race-view .sd-banner")).to_be_hidden()

@@ -31,6 +31,8 @@ function fallen(round) {
   return { nodes, behind: round.verify.status.filter((w) => w === "unreached").length };
 }
 
+const sign = () => h("span", { class: "sd-sign", "aria-hidden": "true" });
+
 class Lane {
   constructor(kind, view) {
     this.kind = kind;
@@ -75,9 +77,11 @@ class Lane {
   token(i) {
     const token = this.tokens[i];
     const text = flow(token.text);
+    // the sign of the target's own tokens stands behind a leading space, else a line could end with the sign alone
+    const signed = token.source === "correction" || token.source === "bonus", space = signed && text.trim() ? text.length - text.trimStart().length : 0;
     return h("span", { class: `sd-tok sd-${token.source}${text ? "" : " sd-part"}`, "data-at": i, role: "button", tabindex: i === this.roving ? 0 : -1,
-      "aria-label": `${spoken(token.text || this.view.trace.word(token.id))}, ${SHORT[token.source]}, position ${i}${token.round === null ? "" : `, round ${token.round + 1}`}`,
-      text: text || "\u200a◌\u200a" });
+      "aria-label": `${spoken(token.text || this.view.trace.word(token.id))}, ${SHORT[token.source]}, position ${i}${token.round === null ? "" : `, round ${token.round + 1}`}` },
+      text.slice(0, space), signed ? sign() : null, text.slice(space) || "\u200a◌\u200a");
   }
 
   /** Nodes for tokens up to n, built once and then only hidden or shown. */

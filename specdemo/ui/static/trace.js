@@ -205,3 +205,30 @@ function predictedSeries(trace, rounds = trace.rounds) {
   }
   return points;
 }
+
+/** Tokens whose time has come. */
+function countUntil(tokens, t) {
+  let low = 0, high = tokens.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (tokens[mid].t <= t) low = mid + 1;
+    else high = mid;
+  }
+  return low;
+}
+
+/** [word, note, class] about whether both lanes write the same. */
+function verdict(trace, m, differs, result) {
+  const same = Math.min(m.ar, m.spec);
+  if (trace.start.rule && trace.start.rule !== "match") {
+    return ["same law", `the rule “${str(trace.start.rule)}” keeps the distribution, not the sample`, "law"];
+  }
+  if (result && trace.done.stopped) return [differs < 0 ? "identical so far" : `differs at ${differs}`, `stopped after ${plural(same, "common token")}`, differs < 0 ? "same" : "differs"];
+  const at = result && result.first_difference ? maybe(result.first_difference.position) : null;
+  if (differs >= 0 || at !== null) {
+    const gap = result && result.first_difference ? maybe(result.first_difference.top2_gap) : null;
+    return [`differs at ${at === null ? differs : at}`, gap === null ? "first different position" : `gap of the two best logits there: ${gap.toPrecision(3)}`, "differs"];
+  }
+  if (result && result.identical) return ["identical", `all ${trace.spec.length} tokens, id for id`, "same"];
+  return same ? ["identical so far", `${plural(same, "common token")}`, "same"] : ["–", "both lanes must write the same", "none"];
+}

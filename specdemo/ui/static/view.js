@@ -2,6 +2,7 @@
 
 
 
+const MAX_ADDRESS = 8000; // servers on the way refuse longer ones
 const ROOM = 260; // pixels: player and a few lines of the lanes
 
 class View {
@@ -50,7 +51,7 @@ class View {
   }
 
   legend() {
-    const one = (kind, word) => h("li", {}, h("span", { class: `sd-tok sd-${kind}`, text: "word" }), h("span", { text: word }));
+    const one = (kind, word) => h("li", {}, h("span", { class: `sd-tok sd-${kind}` }, sign(), "word"), h("span", { text: word }));
     this.showFallen = h("input", { type: "checkbox", checked: true, onchange: () => this.root.classList.toggle("sd-hide-fallen", !this.showFallen.checked) });
     return h("div", { class: "sd-legend", "data-part": "legend" }, h("ul", { "aria-label": "Legend" }, one("accepted", "accepted draft"), one("correction", "corrected"), one("bonus", "bonus, all were right"), one("plain", "written alone"), one("rejected", "rejected"), one("ghost-word", "not checked yet")),
       h("label", {}, this.showFallen, " show rejected"));
@@ -75,6 +76,7 @@ class View {
     if (!message || typeof message !== "object") return;
     if (message.run !== undefined && message.run !== this.run) this.begin(message);
     if (message.refusal) { this.runs(false); return this.say(message.refusal, "refusal"); }
+    if (message.ask) this.remember(message.ask);
     if (message.status) this.say(message.status, "status");
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
@@ -182,10 +184,22 @@ class View {
     else this.say((answer && answer.refusal) || "The page could not be made; download the trace instead.", "refusal");
   }
 
+  /** A race that began, or is asked for, as the query of a link. */
+  query(start) {
+    const { sampling = {} } = start;
+    return new URLSearchParams({ prompt: str(start.prompt), method: str(start.method), pair: str(start.pair), rule: str(start.rule), seed: num(sampling.seed), temperature: num(sampling.temperature), top_p: num(sampling.top_p, 1), new: num(start.max_new_tokens), params: JSON.stringify(start.params || {}) });
+  }
+
+  /** A reload brings the prompt and the settings asked for back: they stand in the address, beside what stood there before. */
+  remember(ask) {
+    const kept = new URLSearchParams(location.search);
+    this.query(ask).forEach((value, key) => kept.set(key, value));
+    if (String(kept).length > MAX_ADDRESS) kept.delete("prompt");
+    history.replaceState(history.state, "", `?${kept}`);
+  }
+
   share() {
-    const { start } = this.trace, { sampling = {} } = start;
-    const query = new URLSearchParams({ prompt: str(start.prompt), method: str(start.method), pair: str(start.pair), rule: str(start.rule), seed: num(sampling.seed), temperature: num(sampling.temperature), top_p: num(sampling.top_p, 1), new: num(start.max_new_tokens), params: JSON.stringify(start.params || {}) });
-    this.link.value = `${location.origin}${location.pathname}?${query}`;
+    this.link.value = `${location.origin}${location.pathname}?${this.query(this.trace.start)}`;
     this.link.hidden = false;
     this.link.focus();
     this.link.select();
@@ -297,33 +311,6 @@ class View {
   stepRound(by) {
     this.player.stepRound(by);
   }
-}
-
-/** Tokens whose time has come. */
-function countUntil(tokens, t) {
-  let low = 0, high = tokens.length;
-  while (low < high) {
-    const mid = (low + high) >> 1;
-    if (tokens[mid].t <= t) low = mid + 1;
-    else high = mid;
-  }
-  return low;
-}
-
-/** [word, note, class] about whether both lanes write the same. */
-function verdict(trace, m, differs, result) {
-  const same = Math.min(m.ar, m.spec);
-  if (trace.start.rule && trace.start.rule !== "match") {
-    return ["same law", `the rule “${str(trace.start.rule)}” keeps the distribution, not the sample`, "law"];
-  }
-  if (result && trace.done.stopped) return [differs < 0 ? "identical so far" : `differs at ${differs}`, `stopped after ${plural(same, "common token")}`, differs < 0 ? "same" : "differs"];
-  const at = result && result.first_difference ? maybe(result.first_difference.position) : null;
-  if (differs >= 0 || at !== null) {
-    const gap = result && result.first_difference ? maybe(result.first_difference.top2_gap) : null;
-    return [`differs at ${at === null ? differs : at}`, gap === null ? "first different position" : `gap of the two best logits there: ${gap.toPrecision(3)}`, "differs"];
-  }
-  if (result && result.identical) return ["identical", `all ${trace.spec.length} tokens, id for id`, "same"];
-  return same ? ["identical so far", `${plural(same, "common token")}`, "same"] : ["–", "both lanes must write the same", "none"];
 }
 
 /** Masks and guesses of the round under way. */
