@@ -52,7 +52,7 @@ def test_row_scores_equal_the_plain_formula_with_its_gradient(mix, chunk):
     teacher, labels = torch.randn(5, 6), torch.tensor([3, 0, -1, 6, 2])
     weight = torch.tensor([1.0, 0.5, 2.0, 0.1, 3.0])
     ours = hidden.clone().requires_grad_()
-    score, hit = objectives.row_scores(ours, head, labels, teacher, mix, chunk)
+    score, sure, hit = objectives.row_scores(ours, head, labels, teacher, mix, chunk)
     (score * weight).sum().backward()
     plain = hidden.clone().requires_grad_()
     logq = (plain @ head.T).log_softmax(-1)
@@ -61,7 +61,8 @@ def test_row_scores_equal_the_plain_formula_with_its_gradient(mix, chunk):
     (expected * weight).sum().backward()
     torch.testing.assert_close(score, expected.detach())
     torch.testing.assert_close(ours.grad, plain.grad)
-    assert hit.tolist() == (logq.argmax(-1) == labels).tolist()
+    torch.testing.assert_close(sure, torch.where(labels >= 0, logq.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0], 0.0))
+    assert hit.tolist() == (logq.argmax(-1) == labels).tolist() and not sure.requires_grad
 
 
 def test_streak_is_the_expected_accepted_length_for_one_draft():
@@ -93,11 +94,18 @@ def test_visible_slots_are_right_for_free_and_have_no_term():
 
 def test_surrogate_weighs_each_log_by_the_detached_streak_before_it():
     q = torch.tensor([[0.5, 0.25, 0.8]]).requires_grad_()
-    loss = objectives.streak_loss(q.log(), torch.ones(1, 3, dtype=torch.bool), surrogate=True)
+    loss = objectives.streak_loss(q.log(), torch.ones(1, 3, dtype=torch.bool), surrogate=q.log())
     loss.backward()
     before = torch.tensor([[1.0, 0.5, 0.125]])
     assert loss.item() == pytest.approx(-(before * q.detach().log()).sum().item())
     torch.testing.assert_close(q.grad, -before / q.detach())
+
+
+def test_soft_labels_enter_the_surrogate_but_not_its_weights():
+    q, soft = torch.tensor([[0.5, 0.25, 0.8], [0.9, 0.1, 0.2]]), torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]).requires_grad_()
+    alive = torch.tensor([[True, False, True], [True, True, True]])
+    objectives.streak_loss(q.log(), alive, surrogate=soft).backward()
+    torch.testing.assert_close(soft.grad, -torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.9, 0.09]]) / 2)
 
 
 def test_corpus_survives_the_disk_and_damage_is_refused(tmp_path):
@@ -183,7 +191,9 @@ def packed(net, target, tokens, anchors, visible=0):
 
 @pytest.mark.parametrize("layout", ["own", "shared"])
 @pytest.mark.parametrize("visible", [0, 2])
-def test_packed_blocks_equal_the_drafter_one_block_at_a_time(tiny_target, layout, visible):
+@pytest.mark.parametrize("slots", [1, 12, 384])  # a group for every block, two groups and one place to spare, all in one
+def test_packed_blocks_equal_the_drafter_one_block_at_a_time(tiny_target, layout, visible, slots, monkeypatch):
+    monkeypatch.setattr("specdemo.training.packed.GROUP", slots)
     net = make_tiny_drafter(tiny_target, layout)
     tokens = torch.tensor([TEXT, TEXT[::-1]])
     anchors = torch.tensor([[1, 9, 12], [3, 4, 11]])

@@ -18,7 +18,7 @@ from specdemo.training.data import Corpus, read_corpus, write_shard
 from specdemo.training.evaluate import Judge, Passages, Walk, walk
 from specdemo.training.passages import like_lengths
 from specdemo.training.start import copy_target_layers, fresh, spread, starting_drafter
-from specdemo.training.train import add_arguments, train_main
+from specdemo.training.train import add_arguments, settings_of, train_main
 from specdemo.training.trainer import Settings, Trainer
 from specdemo.training.write import ANSWER, Chat, Writer
 
@@ -112,10 +112,21 @@ def test_ar_runs_count_teacher_forced_choices(tiny_target):
     assert judge.ar_runs(tokens).tolist() == expected
 
 
-def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path):
-    whole = trainer_for(tiny_target, tmp_path / "whole", steps=30, mix=0.5)
+@pytest.mark.parametrize("kind", ["block", "vp", "streak"])
+def test_blocks_of_several_lengths_are_practised(tiny_target, tmp_path, kind):
+    trainer = trainer_for(tiny_target, tmp_path, kind, steps=40, mix=0.5, lengths=(3, 3, 5))
+    drawn, real = [], trainer.blocks
+    trainer.blocks = lambda net, embedding, features, ids, *rest: (drawn.append(ids.shape[-1]), real(net, embedding, features, ids, *rest))[1]
+    trainer.run(log_every=5, show=False)
+    assert set(drawn) == {3, 5} and drawn.count(3) > drawn.count(5)
+    assert trainer.curve[-1]["loss"] < trainer.curve[0]["loss"] - 0.2 and trainer.net.block_size == 6
+
+
+@pytest.mark.parametrize("lengths", [(), (4, 6)])
+def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path, lengths):
+    whole = trainer_for(tiny_target, tmp_path / "whole", steps=30, mix=0.5, lengths=lengths)
     whole.run(log_every=4, show=False)
-    killed = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5)
+    killed = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5, lengths=lengths)
     real, calls = killed.block_loss, []
 
     def dies(step):
@@ -129,7 +140,7 @@ def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path):
     killed.block_loss = dies
     with pytest.raises(RuntimeError, match="killed"):
         killed.run(log_every=4, show=False)
-    again = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5)
+    again = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5, lengths=lengths)
     again.resume(tmp_path / "killed")
     assert again.step == 11
     again.run(log_every=4, show=False)
@@ -276,6 +287,9 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
+    for wrong, said in ((("--lengths", 1), "at least 2"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
+        with pytest.raises(Refusal, match=said):
+            settings_of(parsed(add_arguments, *wrong), on_gpu=False)
 
 
 def test_a_bundle_trains_every_kind_elsewhere(target_folder, tmp_path, monkeypatch, capsys):

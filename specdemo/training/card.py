@@ -17,7 +17,8 @@ PURPOSE = {
 def write_card(facts: dict[str, Any]) -> str:
     """Markdown from what a run measured; every number is one that was."""
     s, kind = facts["settings"], facts["settings"]["kind"]
-    seen = "answer tokens" if kind == "ar" else "blocks"
+    seen, lengths = "answer tokens" if kind == "ar" else "blocks", s.get("lengths") or ()
+    of_lengths = f" of {', '.join(map(str, sorted(set(lengths))))} slots (drawn from {' '.join(map(str, lengths))})" if lengths else ""
     lines = [
         f"# Drafter of kind {kind} for {facts['target']}", "",
         f"It {PURPOSE[kind]}. Trained by this project with `python -m specdemo train`; licence as the project's.", "",
@@ -25,7 +26,7 @@ def write_card(facts: dict[str, Any]) -> str:
         f"| parameters | {facts['parameters'] / 1e6:.1f} M beside the target's own embedding and head |",
         f"| started from | {facts['start']} |",
         f"| data | {facts['rows']} rows written by the target itself (corpus `{facts['corpus']}`) |",
-        f"| training | {facts['steps']} steps of {s['batch']} rows, {facts['anchors']} {seen} in {facts['seconds'] / 60:.1f} minutes on {facts['device']} |",
+        f"| training | {facts['steps']} steps of {s['batch']} rows, {facts['anchors']} {seen}{of_lengths} in {facts['seconds'] / 60:.1f} minutes on {facts['device']} |",
         f"| optimiser | AdamW, peak {s['lr']:g}, warm-up and cosine, clip {s['clip']:g}; share of soft labels {s['mix']:g} |", "",
     ]
     for name, scores in facts["scores"].items():

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .packed import GROUP
 from .trainer import Settings
 
 
@@ -40,7 +41,8 @@ def step_flops(target: Any, net: Any, settings: Settings, words: int, length: in
     soft = 2 * words * width if settings.mix else 0
     if settings.kind == "ar":
         return tokens * (6 * layers + 4 * words * width + soft + (2 * body if settings.mix else 0))
-    rows = settings.batch * settings.anchors * net.block_size
+    lengths = settings.lengths or (net.block_size,)
+    rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
     context = net.fc.weight.numel() + sum(p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections())
     if settings.kind == "markov":  # the layers are only read, and so is the head, once
         return tokens * 2 * (body + context) + rows * (2 * layers + 0.6 * (2 * words * width + 6 * sum(p.numel() for p in net.markov.parameters())))
@@ -51,9 +53,9 @@ def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: 
     """A generous count: target, weights with gradient and two moments, activations kept for the backward pass, one chunk of logits."""
     fixed = sum(p.numel() * p.element_size() for p in target.parameters()) + sum((16 if p.requires_grad else 4) * p.numel() for p in net.parameters())
     c = net.config
-    rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * net.block_size)
-    seen = 0 if settings.kind == "ar" else length
-    row = len(net.layers) * (14 * 4 * c.hidden_size + 10 * c.intermediate_size + 10 * c.num_attention_heads * seen)
+    rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * max(settings.lengths or (net.block_size,)))
+    copies = 1 if settings.kind == "ar" else 1 + length / GROUP  # keys and values that a group of blocks brings to its attention call
+    row = len(net.layers) * (24 * 4 * c.hidden_size + 10 * c.intermediate_size + 8 * c.num_attention_heads * c.head_dim * copies)
     return fixed + rows * row + 5 * 4 * settings.chunk * words
 
 

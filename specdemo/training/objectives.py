@@ -67,36 +67,39 @@ class _RowScore(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, head, labels, teacher, mix, chunk):  # type: ignore[override]
         rows = hidden.shape[0]
-        score = torch.empty(rows, dtype=torch.float32, device=hidden.device)
+        score, sure = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
         hit = torch.empty(rows, dtype=torch.bool, device=hidden.device)
         slope = torch.empty_like(hidden)
-        for at in range(0, rows, chunk):
+        for at in range(0, rows, chunk):  # every pass over a chunk of logits counts: on a CPU they cost more than the products
             part = slice(at, at + chunk)
-            label = labels[part]
+            label, known = labels[part].clamp(min=0)[:, None], (labels[part] >= 0).float()[:, None]
             logits = (hidden[part].to(head.dtype) @ head.T).float()
-            hit[part] = logits.argmax(-1) == label
-            logq = logits.log_softmax(-1)
-            goal = torch.zeros_like(logq)
-            known = (label >= 0).float()[:, None]
-            if mix < 1:
-                goal.scatter_(1, label.clamp(min=0)[:, None], (1 - mix) * known)
+            top, best = logits.max(-1, keepdim=True)
+            hit[part] = best[:, 0] == labels[part]
+            q = logits.softmax(-1)
+            norm = top - q.gather(1, best).log()  # log-sum-exp without another sweep
+            logq = (logits.gather(1, label) - norm) * known
+            value = (1 - mix) * logq
             if mix > 0:
-                goal += mix * known * (teacher[part].to(head.dtype) @ head.T).float().softmax(-1)
-            score[part] = (goal * logq).sum(-1)
-            slope[part] = ((goal - logq.exp() * known).to(head.dtype) @ head).to(slope.dtype)
+                goal = (teacher[part].to(head.dtype) @ head.T).float().softmax(-1)
+                value += mix * ((goal[:, None] @ logits[:, :, None])[:, 0] - norm)
+                q.sub_(goal, alpha=mix)
+            q.scatter_add_(1, label, (mix - 1) * torch.ones_like(known))
+            score[part], sure[part] = (value * known)[:, 0], logq[:, 0]
+            slope[part] = ((q.to(head.dtype) @ head).float() * -known).to(slope.dtype)
         ctx.save_for_backward(slope)
-        ctx.mark_non_differentiable(hit)
-        return score, hit
+        ctx.mark_non_differentiable(sure, hit)
+        return score, sure, hit
 
     @staticmethod
-    def backward(ctx, grad, _):  # type: ignore[override]
+    def backward(ctx, grad, *_):  # type: ignore[override]
         (slope,) = ctx.saved_tensors
         return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None
 
 
 def row_scores(
     hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, teacher: torch.Tensor | None = None, mix: float = 0.0, chunk: int = 2048
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Log-likelihood of each row's label under the drafter, without ever holding ``[R, Vd]`` logits.
 
     Args:
@@ -105,7 +108,8 @@ def row_scores(
         teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its distribution is taken over the draft vocabulary.
         mix: 0 = hard labels, 1 = the target's distribution, between = both.
     Returns:
-        ``[R]`` float32 scores (log q for hard labels) and ``[R]`` bool, whether the drafter's first choice is the label.
+        ``[R]`` float32 scores, ``[R]`` log q of the labels without a gradient (the scores, where ``mix`` is 0), and ``[R]`` bool, whether the
+        drafter's first choice is the label.
     """
     if mix > 0 and teacher is None:
         raise ValueError("soft labels need the target's states")
@@ -117,14 +121,15 @@ def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
 
 
-def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | None = None, surrogate: bool = False) -> torch.Tensor:
+def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | None = None, surrogate: torch.Tensor | None = None) -> torch.Tensor:
     """Streak distillation: −mean over blocks of Σ_m Π_{j≤m} q_j (SpecDiff-2 Eq. 6), the expected accepted length for K = 1.
 
     Args:
         logq: ``[A, B-1]`` log q of the true tokens after the anchor.
         alive: ``[A, B-1]`` bool, false where the token cannot be drafted (past the answer, outside the draft vocabulary): q = 0 there.
         scored: ``[A, B-1]`` bool, the slots that are masks (default all). A visible slot is right for free: q = 1 and no term of its own.
-        surrogate: the detached form −Σ_i sg(Π_{j<i} q_j)·log q_i, whose gradient reaches late positions sooner.
+        surrogate: ``[A, B-1]`` scores s of :func:`row_scores` for the detached form −Σ_i sg(Π_{j<i} q_j)·s_i, whose gradient reaches late
+            positions sooner; with s = log q it is the paper's, with the target's distribution as labels it has less noise.
     Returns:
         A scalar, the mean over the blocks with a term.
     """
@@ -133,5 +138,5 @@ def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | 
     terms = reach & scored
     logq = torch.where(terms, logq, 0.0)
     total = logq.cumsum(1)
-    value = (total - logq).exp().detach() * logq if surrogate else total.exp()
+    value = total.exp() if surrogate is None else (total - logq).exp().detach() * torch.where(terms, surrogate, 0.0)
     return -(value * terms).sum() / terms.any(1).sum().clamp(min=1)

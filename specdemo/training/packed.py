@@ -1,8 +1,8 @@
 """Differentiable passes over whole sequences: one reading of the context serves many anchors at once.
 
-The attention of packed blocks has two parts, scored apart and normalised together: every query against the context features strictly
-before its anchor (one dense product, nothing copied per anchor), and against the slots of its own block, both directions. Same
-arithmetic as ``BlockDrafter.hidden`` with a cache, which a test holds it to (mask as in DFlash section 4.2).
+Blocks stand in groups side by side behind their row's context features, and one fused attention kernel serves a group: a query sees the
+features strictly before its anchor and the slots of its own block, both directions. The products with other blocks of the group are
+wasted, which is why groups are small. Same arithmetic as ``BlockDrafter.hidden`` with a cache, which a test holds it to (mask as in DFlash section 4.2).
 Shapes: ``N`` sequences of ``L`` tokens, ``A`` anchors each, ``B`` slots a block, ``Hq`` query and ``Hk`` key heads of ``D``.
 """
 
@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from ..models.block import BlockDrafter
+
+GROUP = 384  # slots that share one attention call
 
 
 class Taps:
@@ -50,20 +52,25 @@ class Taps:
 
 def packed_attention(anchors: torch.Tensor, length: int, block_size: int) -> Callable:
     """The ``attend`` of ``BlockDrafter.denoise`` for ``anchors [N, A]`` over ``length`` context features and ``A`` blocks side by side."""
-    seen = torch.arange(length, device=anchors.device) < anchors[..., None]  # [N, A, L]: context strictly before the anchor
     N, A, B, L = *anchors.shape, block_size, length
+    groups = -(-A * B // GROUP)
+    each = -(-A // groups)
+    groups, spare = -(-A // each), -A % each
+    spots = F.pad(anchors, (0, spare)).view(N * groups, each, 1, 1)
+    device = anchors.device
+    seen = (torch.arange(L, device=device) < spots).expand(-1, -1, B, L)  # context strictly before the anchor
+    own = torch.eye(each, dtype=torch.bool, device=device)[:, None, :, None].expand(N * groups, each, B, each, B).reshape(-1, each, B, each * B)
+    mask = torch.cat((seen, own), -1).view(N * groups, 1, each * B, L + each * B)
+
+    def grouped(x: torch.Tensor) -> torch.Tensor:  # [N, heads, A * B, D] -> [N * groups, heads, each * B, D]
+        x = F.pad(x, (0, 0, 0, spare * B)).unflatten(2, (groups, each * B))
+        return x.transpose(1, 2).flatten(0, 1)
 
     def attend(_layer: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        Hq, D, Hk = q.shape[1], q.shape[3], k.shape[1]
-        G = Hq // Hk
-        q = (q * D**-0.5).view(N, Hk, G, A, B, D).transpose(2, 3).reshape(N, Hk, A, G * B, D)
-        q, k, v = q.to(v.dtype), k.to(v.dtype), v
-        near_k, near_v = (t[:, :, L:].view(N, Hk, A, B, D) for t in (k, v))
-        far = (q.view(N, Hk, A * G * B, D) @ k[:, :, :L].transpose(2, 3)).view(N, Hk, A, G * B, L)
-        far = far.masked_fill(~seen[:, None, :, None], float("-inf"))
-        weight = torch.cat((far, q @ near_k.transpose(3, 4)), -1).softmax(-1, dtype=torch.float32).to(v.dtype)
-        out = (weight[..., :L].reshape(N, Hk, A * G * B, L) @ v[:, :, :L]).view(N, Hk, A, G * B, D) + weight[..., L:] @ near_v
-        return out.view(N, Hk, A, G, B, D).transpose(2, 3).reshape(N, Hq, A * B, D)
+        far, near = ([t[:, :, at].repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k.to(v.dtype), v)] for at in (slice(L), slice(L, None)))
+        k, v = (torch.cat((f.repeat_interleave(groups, 0), grouped(n)), 2) for f, n in zip(far, near, strict=True))
+        out = F.scaled_dot_product_attention(grouped(q.to(v.dtype)), k, v, attn_mask=mask)
+        return out.unflatten(0, (N, groups)).transpose(1, 2).flatten(2, 3)[:, :, :A * B]
 
     return attend
 

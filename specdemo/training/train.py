@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layers", type=int, default=0, help="drafter layers (default 4, or those of the --start folder)")
     add("--block-size", type=int, default=0, help="slots of a block, anchor included (default 16, or that of the --start folder)")
     add("--rank", type=int, default=0, help=f"inner width of a new Markov head (kind markov; default {RANK})")
+    add("--lengths", type=int, nargs="+", default=[], metavar="N", help="slots of the blocks it trains on, one drawn a step, repeats count (default: the block size)")
+    add("--streak-from", type=float, default=-1.0, metavar="SHARE", help="share of the budget after which the loss is the streak (default: by kind, see training/README.md)")
     add("--draft-vocab", type=int, default=16384, help="how many of the target's most used tokens may be drafted; 0 = all")
     add("--labels", choices=LABELS, default="mix", help="true tokens, the target's distribution, or half of each")
     add("--batch", type=int, default=0, help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)")
@@ -68,13 +70,17 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         raise Refusal("--minutes must be above 0.")
     if args.block_size == 1 or args.block_size < 0 or args.layers < 0 or args.anchors < 1:
         raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
+    if args.streak_from > 1:
+        raise Refusal("--streak-from is a share of the budget, 0 to 1.")
+    if args.lengths and min(args.lengths) < 2:
+        raise Refusal("--lengths must be at least 2: an anchor and a mask.")
     if args.kind == "markov" and args.rank < 0:
         raise Refusal("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
     batch = args.batch or ((64 if on_gpu else 4) if args.kind == "ar" else (64 if on_gpu else 2))
     lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(args.kind, 3e-4 if folder else 6e-4)
     return Settings(kind=args.kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
-                    inverse_t=args.inverse_t, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
+                    inverse_t=args.inverse_t, lengths=tuple(args.lengths), streak_from=args.streak_from, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
                     chunk=4096 if on_gpu else 512, compile=args.compile)
 
 
@@ -91,7 +97,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
         state = checkpoint.read(Path(args.resume))[0]
         budget = {"minutes": args.minutes, "steps": args.steps} if args.steps or not state["settings"]["steps"] else {}
         kept = {**state["settings"], **budget, "compile": args.compile}
-        settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None})
+        settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None, "lengths": tuple(kept.get("lengths", ()))})
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
     vocab = None if net.draft_vocab is None else net.draft_vocab.long()

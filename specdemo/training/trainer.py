@@ -50,6 +50,7 @@ class Settings:
     streak_from: float = -1.0  # share of the budget after which the loss is the streak, below 0: by kind
     exact_from: float = 0.5  # kind streak: from this share of the budget the exact form
     shares: tuple[float, float, float] | None = None
+    lengths: tuple[int, ...] = ()  # slots of a step's blocks, drawn from these; none = the drafter's block size
     save_minutes: float = 3.0
     eval_minutes: float = 5.0
     seed: int = 0
@@ -89,17 +90,21 @@ class Trainer:
         self.blocks = torch.compile(packed_blocks) if settings.compile else packed_blocks
         self.step, self.seconds, self.anchors_seen, self.curve = 0, 0.0, 0, []
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (loss, hit share) of steps not yet in the curve
-        self.gamma_d = settings.gamma_d or (0.0 if settings.kind == "ar" else objectives.decay_for(net.block_size))
 
     # -- one step ------------------------------------------------------------------------------------------------------------
 
-    def corrupt(self, blocks: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    def length(self, generator: torch.Generator) -> int:
+        """Slots of this step's blocks. Short ones cost less and are what most rounds ask for; slots see each other, so each length is practised."""
+        choice = self.settings.lengths
+        return choice[int(torch.randint(len(choice), (), generator=generator))] if choice else self.net.block_size
+
+    def corrupt(self, blocks: int, B: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """Masks and weights ``[blocks, B]`` of a mixture of the three kinds of blocks."""
-        s, B = self.settings, self.net.block_size
+        s = self.settings
         shares = torch.tensor(s.shares or SHARES[s.kind], dtype=torch.float64)
         which = torch.multinomial(shares, blocks, replacement=True, generator=generator)
         visible = torch.where(which == 1, objectives.visible_prefix(blocks, B, s.beta, generator), 0)
-        masked, weight = objectives.prefix_masks(visible, B), objectives.prefix_weights(visible, B, self.gamma_d)
+        masked, weight = objectives.prefix_masks(visible, B), objectives.prefix_weights(visible, B, s.gamma_d or objectives.decay_for(B))
         noisy, t = objectives.random_masks(blocks, B, generator)
         some = (which == 2)[:, None]
         return torch.where(some, noisy, masked), torch.where(some, objectives.mdlm_weights(noisy, t, s.inverse_t), weight)
@@ -109,13 +114,13 @@ class Trainer:
 
     def block_loss(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss of one step and the share of right choices in first slots. All choices are made on the CPU, so the device never waits."""
-        s, B = self.settings, self.net.block_size
-        generator, rows = self.batches.generator(step), self.batches.rows_at(step)
+        s, generator, rows = self.settings, self.batches.generator(step), self.batches.rows_at(step)
+        B = self.length(generator)
         tokens = torch.from_numpy(self.corpus.tokens[rows].astype("int64"))
         answer = torch.from_numpy(self.corpus.answer[rows])
         anchors, valid = choose_anchors(answer, s.anchors, generator)
         truth, ours = blocks_of(tokens, answer, anchors, B)
-        masked, weight = (x.view(truth.shape) for x in self.corrupt(anchors.numel(), generator))
+        masked, weight = (x.view(truth.shape) for x in self.corrupt(anchors.numel(), B, generator))
         labels = torch.where(ours & valid[..., None], self.to_draft[truth], -1)
         weight = weight * (labels >= 0)
         streak = self.progress() >= (STREAK_FROM[s.kind] if s.streak_from < 0 else s.streak_from)
@@ -130,17 +135,18 @@ class Trainer:
             late = keep[2] > 0  # the first slot's block has seen the token before it
             at = tuple(k[late] for k in keep)
             return self.follow_loss(hidden[:, :, 1:][at], ids[at[0], spots[at[0], at[1]] + at[2]], picked[late], self.move(weight[..., 1:])[at])
-        teacher = None
-        if s.mix > 0:  # the state that predicts the token at anchor + k stands one position earlier
+        exact = streak and (not s.surrogate or (s.kind == "streak" and self.progress() >= s.exact_from))
+        mix, teacher = 0.0 if exact else s.mix, None
+        if mix > 0:  # the state that predicts the token at anchor + k stands one position earlier
             where = (spots[keep[0], keep[1]] + keep[2]).clamp(max=ids.shape[1] - 1)
             teacher = last[keep[0], where]
-        score, hit = objectives.row_scores(hidden[:, :, 1:][keep], self.head, picked, teacher, 0.0 if streak else s.mix, s.chunk)
+        score, sure, hit = objectives.row_scores(hidden[:, :, 1:][keep], self.head, picked, teacher, mix, s.chunk)
         firsts = (keep[2] == 0) & (picked >= 0)
         first = (hit & firsts).sum() / firsts.sum().clamp(min=1)
         if streak:
             alive, scored = (self.move(x[..., 1:].reshape(-1, B - 1)) for x in (labels >= 0, masked))
-            exact = not s.surrogate or (s.kind == "streak" and self.progress() >= s.exact_from)
-            return objectives.streak_loss(score.view(-1, B - 1), alive, scored, not exact), first
+            score, sure = score.view(-1, B - 1), sure.view(-1, B - 1)
+            return (objectives.streak_loss(score, alive, scored) if exact else objectives.streak_loss(sure, alive, scored, score)), first
         return objectives.weighted_ce(score, self.move(weight[..., 1:][(weight[..., 1:] > 0)])), first
 
     def follow_loss(self, hidden: torch.Tensor, before: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,7 +164,7 @@ class Trainer:
         with torch.autocast(self.device.type, self.precision, enabled=self.precision is not None):
             hidden = self.net(F.embedding(ids, self.embedding).float())
         teacher = self.taps.read(ids)[1][:, :-1][keep] if s.mix > 0 else None
-        score, hit = objectives.row_scores(hidden[:, :-1][keep], self.head, picked, teacher, s.mix, s.chunk)
+        score, _, hit = objectives.row_scores(hidden[:, :-1][keep], self.head, picked, teacher, s.mix, s.chunk)
         self.anchors_seen += len(picked)
         return -score.mean(), hit.float().mean()
 
