@@ -19,6 +19,7 @@ from ..errors import Refusal
 from . import checkpoint
 from .data import read_corpus, write_shard
 from .train import KINDS, add_arguments, train_main
+from .words import in_words
 
 LIMIT = 64 * 2**20
 # kind, share of the minutes, what it starts from (the first of these trained here before it, else of the bundle's own, else the target's layers)
@@ -34,6 +35,8 @@ def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | Non
     Raises:
         Refusal: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows would fit).
     """
+    if out.exists() and not all(f.name in ("corpus", "drafters", "prompts.jsonl") or f.match("passages-*.json") for f in out.iterdir()):
+        raise Refusal(f"{out} holds something else than a bundle; choose an empty folder.")
     text = read_corpus(corpus)
     step = max(len(text) // rows, 1) if rows else 1
     keep = text.take(range(0, len(text), step))
@@ -111,14 +114,15 @@ def main(words: list[str] | None = None) -> int:
     two.add_argument("--kinds", nargs="+", choices=[p[0] for p in PLAN], default=[p[0] for p in PLAN])
     args, extra = parser.parse_known_args(words)
     try:
-        if args.command == "pack":
-            if extra:
-                parser.error(f"unknown options: {' '.join(extra)}")
-            pairs = dict(d.partition("=")[::2] for d in args.drafter)
-            size = pack(args.corpus, args.out, args.rows, {k: Path(v) for k, v in pairs.items()}, args.prompts, args.passages)
-            print(f"{args.out}: {size / 2**20:.1f} MiB")
-        else:
+        if args.command == "train":
             train_all(args.bundle, args.out, args.minutes, extra, tuple(args.kinds))
+            return 0
+        if extra:
+            parser.error(f"unknown options: {' '.join(extra)}")
+        pairs = dict(d.partition("=")[::2] for d in args.drafter)
+        with in_words(args.out, "--rows"):
+            size = pack(args.corpus, args.out, args.rows, {k: Path(v) for k, v in pairs.items()}, args.prompts, args.passages)
+        print(f"{args.out}: {size / 2**20:.1f} MiB")
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
         return 2

@@ -20,8 +20,10 @@ from ..errors import Refusal
 from ..models.load import load_target
 from ..models.pairs import get_pair
 from .data import write_shard
+from .words import in_words
 from .write import ANSWER, USER, Chat, Writer, chat_options, chat_pieces
 
+SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
 TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 
 
@@ -94,7 +96,10 @@ def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts:
     about_file = out / "corpus.json"
     about = {"row": length, "target": loaded.pair.title, "seed": seed, "batch": batch, "written": 0, "kept": 0, "seconds": 0.0}
     if about_file.exists():
-        old = json.loads(about_file.read_text())
+        try:
+            old = {**about, **json.loads(about_file.read_text())}
+        except (ValueError, TypeError):
+            raise Refusal(f"{about_file} is damaged, so nothing can be added to that corpus; choose another --out.") from None
         if (old.get("row"), old.get("seed"), old.get("batch")) != (length, seed, batch):
             raise Refusal(f"{out} holds a corpus of other settings (length, seed or batch); choose another --out.")
         about = old
@@ -123,11 +128,20 @@ def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts:
 
 def corpus_main(args: argparse.Namespace) -> int:
     """Entry point; says what it will take before it starts."""
+    if args.rows < 1 or args.batch < 0 or args.length < SHORTEST:
+        raise Refusal(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
+    with in_words(Path(args.out), "--batch or --length"):
+        return _corpus(args)
+
+
+def _corpus(args: argparse.Namespace) -> int:
     loaded = load_target(get_pair(args.pair), device=args.device)
     on_gpu = str(loaded.device).startswith("cuda")
     batch = args.batch or (256 if on_gpu else 16)
     prompts = [p["turns"][0] for p in read_prompts(args.prompts)] if args.prompts else []
-    cfg = loaded.model.config
+    cfg = loaded.model.config.get_text_config()
+    if args.length > cfg.max_position_embeddings:
+        raise Refusal(f"This target reads at most {cfg.max_position_embeddings} tokens; lower --length.")
     head_dim = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
     cache = 2 * cfg.num_hidden_layers * cfg.num_key_value_heads * head_dim * args.length * batch * loaded.model.dtype.itemsize
     print(f"{args.rows} rows of {args.length} tokens, {batch} at once; the cache takes {cache / 2**30:.2f} GiB; time per shard shows after the first.")

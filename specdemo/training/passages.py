@@ -39,15 +39,24 @@ def written_passages(loaded: Any, prompts: list[dict], out: Path, seed: int, new
     found = {}
     for how, heat in (("greedy", 0.0), ("sampled", 1.0)):
         file = out / f"passages-{name}-{how}.json"
-        if not file.exists():
+        data = _kept(file)
+        if data is None:
             data = _write(loaded, [asked[i] for i in fit], [prompts[i]["category"] for i in fit], heat, seed, new_tokens, how)
             out.mkdir(parents=True, exist_ok=True)
             part = file.with_suffix(".part")
             part.write_text(json.dumps(data))
             part.replace(file)
-        data = json.loads(file.read_text())
         found[how] = Passages(*_padded(data["rows"]), data["category"])
     return found
+
+
+def _kept(file: Path) -> dict[str, Any] | None:
+    """Answers written before; None if there are none or the file is damaged."""
+    try:
+        data = json.loads(file.read_text())
+        return data if len(data["rows"]) == len(data["category"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def loops(passages: Passages, limit: float = 0.35) -> float:

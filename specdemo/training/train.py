@@ -27,6 +27,7 @@ from .follow import RANK, with_head
 from .passages import corpus_passages, written_passages
 from .start import BLOCK, starting_drafter
 from .trainer import Settings, Trainer
+from .words import in_words
 
 KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
@@ -146,12 +147,17 @@ def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: 
 
 def train_main(args: argparse.Namespace) -> int:
     """Entry point of ``python -m specdemo train``."""
+    out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind}")
+    with in_words(out, "--batch or --anchors"):
+        return _train(args, out)
+
+
+def _train(args: argparse.Namespace, out: Path) -> int:
     if not args.corpus:
         raise Refusal("Training needs text: give --corpus a folder, or write one with `python -m specdemo corpus --out FOLDER`.")
     prompts = read_prompts(args.prompts) if args.prompts else None
     corpus = read_corpus(args.corpus)
     loaded = load_target(get_pair(args.pair), device=args.device)
-    out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind}")
     facts = train(loaded, corpus, args, out, prompts)
     if facts["stopped"]:
         print(f"Stopped after {facts['steps']} steps; the checkpoint is written, go on with --resume {out}")

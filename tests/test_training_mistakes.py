@@ -1,0 +1,115 @@
+"""Training commands in the hands of people and on machines that are full: one sentence, and nothing is lost."""
+
+import errno
+import json
+
+import pytest
+import torch
+from test_training_run import parsed, periodic_corpus
+
+from specdemo.errors import Refusal
+from specdemo.training import bundle
+from specdemo.training.corpus import add_arguments as corpus_arguments
+from specdemo.training.corpus import corpus_main
+from specdemo.training.data import write_shard
+from specdemo.training.passages import written_passages
+from specdemo.training.train import add_arguments, train_main
+from specdemo.training.trainer import Trainer
+from specdemo.training.words import in_words
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def target(target_folder, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    text = periodic_corpus(16)
+    (tmp_path / "corpus").mkdir()
+    write_shard(tmp_path / "corpus", "", text.tokens, text.answer)
+    (tmp_path / "corpus" / "corpus.json").write_text(json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"}))
+    return tmp_path / "corpus"
+
+
+@pytest.mark.parametrize("words, said", [(("--rows", 0), "at least 1"), (("--rows", -3), "at least 1"), (("--batch", -1), "at least 1"), (("--length", 4), "--length at least 16"), (("--length", 10**6), "lower --length")])
+def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said):
+    with pytest.raises(Refusal, match=said):
+        corpus_main(parsed(corpus_arguments, "--out", tmp_path / "c", *words))
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("junk", ["", "{", "[1, 2]", "7"])
+def test_a_damaged_corpus_is_left_as_it_is(target, tmp_path, junk):
+    (tmp_path / "corpus.json").write_text(junk)
+    with pytest.raises(Refusal, match="damaged"):
+        corpus_main(parsed(corpus_arguments, "--out", tmp_path, "--rows", 2, "--batch", 2, "--length", 32))
+    assert (tmp_path / "corpus.json").read_text() == junk
+
+
+def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(Refusal, match="taken.*choose another --out"):
+        corpus_main(parsed(corpus_arguments, "--out", tmp_path / "taken", "--rows", 2, "--batch", 2, "--length", 32))
+    with pytest.raises(Refusal, match="taken"):
+        train_main(parsed(add_arguments, "--corpus", corpus, "--out", tmp_path / "taken", "--steps", 1, "--layers", 1, "--quiet"))
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.parametrize("at", ["curve.svg", "README.md", "training.json", "config.json"])
+def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, corpus, tmp_path, at, monkeypatch):
+    from pathlib import Path
+
+    real, out = Path.write_text, tmp_path / "run"
+
+    def full(self, *words, **more):
+        if self.name == at:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return real(self, *words, **more)
+
+    options = ("--corpus", corpus, "--steps", 2, "--layers", 1, "--block-size", 6, "--batch", 2, "--anchors", 3, "--draft-vocab", 0, "--quiet")
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(Refusal, match="No space left"):
+        train_main(parsed(add_arguments, *options, "--out", out))
+    monkeypatch.setattr(Path, "write_text", real)
+    assert train_main(parsed(add_arguments, *options, *(("--resume", out) if at != "curve.svg" else ()), "--out", out)) == 0
+    assert (out / "drafter" / "training.json").exists()
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")])
+def test_memory_that_runs_out_is_named(target, corpus, tmp_path, error, monkeypatch):
+    def greedy(self, step):
+        raise error
+
+    monkeypatch.setattr(Trainer, "block_loss", greedy)
+    with pytest.raises(Refusal, match="lower --batch or --anchors"):
+        train_main(parsed(add_arguments, "--corpus", corpus, "--out", tmp_path / "run", "--steps", 2, "--layers", 1, "--block-size", 6, "--draft-vocab", 0, "--quiet"))
+
+
+def test_errors_of_our_own_are_not_dressed_up(tmp_path):
+    with pytest.raises(RuntimeError, match="shapes"), in_words(tmp_path, "nothing"):
+        raise RuntimeError("shapes do not match")
+
+
+def test_damaged_answers_are_written_again(tiny_loaded, tmp_path, monkeypatch):
+    tiny_loaded.tokenizer.chat_template = None
+    prompts = [{"turns": ["a b c"], "category": "x"}]
+    first = written_passages(tiny_loaded, prompts, tmp_path, 0, new_tokens=5)
+    for file, junk in zip(sorted(tmp_path.glob("passages-*.json")), ("{", '{"rows": [], "category": ["x"]}'), strict=True):
+        file.write_text(junk)
+    again = written_passages(tiny_loaded, prompts, tmp_path, 0, new_tokens=5)
+    for how in ("greedy", "sampled"):
+        assert (first[how].tokens == again[how].tokens).all()
+
+
+def test_packing_never_deletes_what_is_no_bundle(corpus, tmp_path, capsys):
+    home = tmp_path / "home"
+    (home / "corpus").mkdir(parents=True)
+    (home / "thesis.txt").write_text("years of work")
+    words = ["pack", "--corpus", str(corpus), "--out", str(home)]
+    assert bundle.main(words) == 2 and "choose an empty folder" in capsys.readouterr().err
+    assert (home / "thesis.txt").read_text() == "years of work"
+    (home / "thesis.txt").unlink()
+    assert bundle.main(words) == 0 and bundle.main(words) == 0
