@@ -153,7 +153,7 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
 def test_the_yardstick_is_said_where_it_is_not_the_lane_beside(served, open_page, tmp_path):
     page = open_page(served, reduced_motion="reduce")
     view = view_of(page)
-    for one_row, note in ((14.0, "the lane on the left; the yardstick is a faster kernel"), (20.9, "")):
+    for one_row, note in ((14.0, "the left lane; the yardstick is a faster one-row kernel"), (20.9, "")):
         file = tmp_path / "t.json"
         file.write_text(dump_trace(list(fake_events(prompt=f"At {one_row}", tokens=24, one_row_ms=one_row))))
         view.locator("input[type=file]").set_input_files(file)

@@ -259,7 +259,7 @@ class View {
     const soFar = over ? "" : ", so far";
     this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${soFar}` : `the speed of plain decoding: slower here${soFar}`;
     const scale = plainScale(trace), lanes = a && b ? b / a : null;
-    this.timesNote.textContent = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the lane on the left; the yardstick is a faster kernel that a single row may use`;
+    this.timesNote.textContent = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the left lane; the yardstick is a faster one-row kernel`;
     const rounds = trace.rounds.slice(0, m.rounds).filter((r) => r.verify), n = rounds.length;
     const total = (key) => rounds.reduce((sum, r) => sum + r[key], 0);
     this.perRound.textContent = n ? (total("count") / n).toFixed(2) : "–";
