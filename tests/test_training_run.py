@@ -4,20 +4,25 @@ import argparse
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import features_of, make_tiny_target
 
+from specdemo.engine import Request, race
+from specdemo.engine.load import make_engine
 from specdemo.errors import Refusal
+from specdemo.models.load import load_target
+from specdemo.models.pairs import get_pair
 from specdemo.training import checkpoint
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
-from specdemo.training.data import Corpus, read_corpus, write_shard
+from specdemo.training.data import Corpus, draft_vocabulary, read_corpus, write_shard
 from specdemo.training.evaluate import Judge, Passages, Walk, walk
 from specdemo.training.passages import like_lengths
-from specdemo.training.start import copy_target_layers, fresh, spread, starting_drafter
+from specdemo.training.start import copy_target_layers, fresh, spare_token, spread, starting_drafter
 from specdemo.training.train import add_arguments, settings_of, train_main
 from specdemo.training.trainer import Settings, Trainer
 from specdemo.training.write import ANSWER, Chat, Writer
@@ -182,6 +187,41 @@ def test_starting_from_the_targets_layers_makes_a_shallower_target():
     torch.testing.assert_close(states, target.model(ids).last_hidden_state, rtol=1e-3, atol=1e-3)
 
 
+class Words:
+    """As much of a tokenizer as choosing a mask looks at."""
+
+    def __init__(self, words, special, pad=None, unk=None, bos=None):
+        self.words, self.all_special_ids, self.added_tokens_decoder = words, special, {}
+        self.pad_token_id, self.unk_token_id, self.bos_token_id = pad, unk, bos
+
+    def get_vocab(self):
+        return {f"w{i}": i for i in range(self.words)}
+
+
+@pytest.mark.parametrize("tokenizer, unwritten, expected", [
+    (Words(20, [0, 1, 2, 16, 17]), {16, 17}, 17),  # the last special token
+    (Words(20, [0, 1, 2, 16, 17]), {15, 16}, 16),  # of those never written; 15 is a word
+    (Words(20, [0, 1, 2], pad=0, unk=1), {0, 1, *range(20, 24)}, 23),  # a row beside the tokenizer's words, sooner than padding
+    (Words(24, [0, 1, 2], pad=0, unk=1), {0, 1}, 0),  # padding, sooner than an unknown word
+    (Words(24, [0, 1, 2], bos=1), {1, 2}, 1),  # 2 ends answers
+    (Words(24, [0, 1, 2]), set(), 0),  # written least
+])
+def test_the_mask_is_a_token_the_target_never_writes(tokenizer, unwritten, expected):
+    assert spare_token(tokenizer, 24, (2,), np.array([0 if i in unwritten else 5 + i for i in range(22)])) == expected
+
+
+def test_a_target_without_a_spare_token_is_refused():
+    with pytest.raises(Refusal, match="no special token to spare"):
+        spare_token(Words(24, [2]), 24, (2,), np.zeros(24))
+
+
+def test_the_mask_is_never_drafted():
+    corpus = periodic_corpus(8)
+    most = int(np.bincount(corpus.tokens[corpus.answer]).argmax())
+    assert most in draft_vocabulary(corpus, 4) and most not in draft_vocabulary(corpus, 4, without=most)
+    assert len(draft_vocabulary(corpus, 10**6, without=most)) == int(corpus.tokens.max()) and len(draft_vocabulary(corpus, 5, without=10**6)) == 5
+
+
 def test_qwen_type_targets_give_a_drafter_with_query_and_key_norms(tmp_path):
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -238,6 +278,14 @@ def parsed(add, *words):
     return parser.parse_args([str(w) for w in words])
 
 
+def assert_it_races(drafter, kind):
+    """The path ends in a race: models.yaml names the folder, the drafter passes every check of a stranger's, and the text is the plain lane's."""
+    engine = make_engine(load_target(replace(get_pair("smollm2-135m"), drafters={kind: str(drafter)}), "fp32"))
+    for method in ("block", "tree", "specdiff") if kind == "block" else ("ar-draft",):
+        done = list(race(engine, Request("w10 w20", method, params={"gamma": 4}, max_new_tokens=12)))[-1]
+        assert done.result["identical"] and done.result["spec"]["rounds"] > 0
+
+
 def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, capsys):
     from specdemo.models.load import read_drafter
 
@@ -262,6 +310,7 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
     assert "TFLOP a step" in capsys.readouterr().out
     net = read_drafter(out / "drafter")
     assert net.block_size == 6 and len(net.draft_vocab) == 64 and net.config.num_hidden_layers == 1
+    assert_it_races(out / "drafter", "block")
     card = (out / "drafter" / "README.md").read_text()
     assert "6 steps of 2 rows" in card and "| a |" in card and "sampled text" in card and (out / "drafter" / "curve.svg").exists()
 
@@ -273,6 +322,7 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
     with pytest.raises(Refusal, match="choose another --kind"):
         train_main(parsed(add_arguments, "--kind", "ar", *more))
     assert train_main(parsed(add_arguments, "--kind", "ar", *options[:4], "--steps", 2, "--layers", 1, "--quiet")) == 0
+    assert_it_races(out / "drafter", "ar")
 
 
 def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_folder, monkeypatch):
@@ -287,7 +337,7 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
-    for wrong, said in ((("--lengths", 1), "at least 2"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
+    for wrong, said in ((("--lengths", 1), "at least 2"), (("--kind", "ar", "--lengths", 5), "diffusion drafters"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
         with pytest.raises(Refusal, match=said):
             settings_of(parsed(add_arguments, *wrong), on_gpu=False)
 

@@ -82,10 +82,13 @@ def split(corpus: Corpus, held_out: float = 0.01) -> tuple[Corpus, Corpus]:
     return corpus.take(np.flatnonzero(~out)), corpus.take(np.flatnonzero(out))
 
 
-def draft_vocabulary(corpus: Corpus, size: int, keep: tuple[int, ...] = ()) -> torch.Tensor:
-    """The ``size`` token ids the target's answers use most (``keep`` always among them), ascending, ``[size]`` int64."""
+def draft_vocabulary(corpus: Corpus, size: int, keep: tuple[int, ...] = (), without: int | None = None) -> torch.Tensor:
+    """At most ``size`` token ids, those the target's answers use most (``keep`` always among them, ``without`` never), ascending, int64."""
     counts = np.bincount(corpus.tokens[corpus.answer], minlength=int(corpus.tokens.max()) + 1).astype(np.int64)
     counts[list(keep)] = counts.max() + 1
+    if without is not None and without < len(counts):
+        counts[without] = -1
+        size = min(size, len(counts) - 1)
     return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:size]).astype(np.int64))
 
 

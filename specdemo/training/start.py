@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import Refusal
@@ -34,7 +35,27 @@ def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
     }
 
 
-def fresh(target: Any, kind: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int) -> ArDrafter | BlockDrafter:
+def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np.ndarray) -> int:
+    """The id that stands for the mask: one of the target's ``rows`` of embedding that is no word and that it never writes, as loaders of block drafters demand.
+
+    ``written [n]`` counts how often each id stands in the corpus. The last special token that never does, else a row that no token has, else padding,
+    unknown or start of text; and if all of them were written, as a target may at a high temperature, the one written least.
+    """
+    named = set(tokenizer.get_vocab().values())
+    roles = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id)
+    special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
+
+    def worse(i: int) -> tuple[int, int, int]:
+        count = int(written[i]) if i < len(written) else 0
+        return count, roles.index(i) + 2 if i in roles else int(i not in special), -i
+
+    free = [i for i in range(rows) if (i in special or i not in named) and i not in eos_ids]
+    if not free:
+        raise Refusal("This target has no special token to spare for the mask; add one to its tokenizer, or train --kind ar.")
+    return min(free, key=worse)
+
+
+def fresh(target: Any, kind: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int, mask_id: int | None = None) -> ArDrafter | BlockDrafter:
     """A drafter with random weights whose shape follows the target's; float32, on the CPU."""
     config = target.config.get_text_config()
     torch.manual_seed(seed)
@@ -44,7 +65,7 @@ def fresh(target: Any, kind: str, layers: int, block_size: int, draft_vocab: tor
         return ArDrafter(ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab).float()
     depth = config.num_hidden_layers
     return BlockDrafter(BlockDrafterConfig(
-        **shape_of(config, layers), block_size=block_size, num_target_layers=depth, target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
+        **shape_of(config, layers), block_size=block_size, mask_token_id=mask_id, num_target_layers=depth, target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
         qk_norm=hasattr(target.get_decoder().layers[0].self_attn, "q_norm"), context_projection="own", mask_embedding="learned"), vocab).float()
 
 
@@ -68,21 +89,24 @@ def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
 
 
 def starting_drafter(
-    target: Any, kind: str, start: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int = 0
+    target: Any, kind: str, start: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int = 0, mask_id: int | None = None
 ) -> tuple[ArDrafter | BlockDrafter, str]:
     """The network to train and one phrase about its beginning.
 
     Args:
-        layers, block_size: 0 = 4 and 16, or those of the folder.
+        layers, block_size: 0 = 4 and 16, or those of the folder, from which fewer layers may be kept.
+        mask_id: see :func:`spare_token`; a drafter folder keeps its own if it has one.
         start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab`` None keeps its own).
     """
+    if start not in ("random", "target-layers"):
+        net, began = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
+        if kind != "ar" and net.config.mask_token_id is None:
+            net.config.mask_token_id = mask_id
+        return net, began
+    net = fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id)
     if start == "random":
-        return fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed), "random weights"
-    if start == "target-layers":
-        net = fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed)
-        chosen = copy_target_layers(net, target)
-        return net, f"the target's layers {', '.join(map(str, chosen))}"
-    return _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
+        return net, "random weights"
+    return net, f"the target's layers {', '.join(map(str, copy_target_layers(net, target)))}"
 
 
 def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: int, draft_vocab: torch.Tensor | None) -> tuple[Any, str]:
@@ -91,12 +115,25 @@ def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: 
         raise Refusal(f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter; choose another --kind or --start.")
     if net.config.hidden_size != target.config.get_text_config().hidden_size:
         raise Refusal(f"The drafter in {folder} has another width than this target; start from one trained for it, or from target-layers.")
-    if layers and net.config.num_hidden_layers != layers:
-        raise Refusal(f"The drafter in {folder} has {net.config.num_hidden_layers} layers; leave --layers out or start from target-layers.")
+    if layers > net.config.num_hidden_layers:
+        raise Refusal(f"The drafter in {folder} has {net.config.num_hidden_layers} layers; give --layers at most that, or start from target-layers.")
+    kept = ""
+    if 0 < layers < net.config.num_hidden_layers:
+        kept = f", of which layers {', '.join(map(str, keep_layers(net, layers)))} are kept"
     if kind != "ar":
         net.config.block_size = block_size or net.config.block_size
         if kind != "markov":
             net.markov, net.config.markov_rank = None, 0  # it belongs to the states that are about to change
     if draft_vocab is not None:
         net.draft_vocab = draft_vocab.to(torch.int32)
-    return net.float().requires_grad_(True), f"the drafter in {folder.name}"
+    return net.float().requires_grad_(True), f"the drafter in {folder.name}{kept}"
+
+
+def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
+    """Leave ``count`` layers, evenly spread, first and last among them; returns which."""
+    chosen = spread(count, 0, len(net.layers) - 1)
+    net.layers = torch.nn.ModuleList(net.layers[i] for i in chosen)
+    for index, layer in enumerate(net.layers):
+        layer.index = index
+    net.config.num_hidden_layers, net.config.layer_types = count, [net.config.layer_types[i] for i in chosen]
+    return chosen

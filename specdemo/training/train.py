@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import Refusal
@@ -25,7 +26,7 @@ from .estimate import estimate, matrix_speed, step_flops
 from .evaluate import Judge
 from .follow import RANK, with_head
 from .passages import corpus_passages, written_passages
-from .start import BLOCK, starting_drafter
+from .start import BLOCK, spare_token, starting_drafter
 from .trainer import Settings, Trainer
 from .words import in_words
 
@@ -73,8 +74,8 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
     if args.streak_from > 1:
         raise Refusal("--streak-from is a share of the budget, 0 to 1.")
-    if args.lengths and min(args.lengths) < 2:
-        raise Refusal("--lengths must be at least 2: an anchor and a mask.")
+    if args.lengths and (min(args.lengths) < 2 or args.kind == "ar"):
+        raise Refusal("--lengths are for diffusion drafters, each at least 2: an anchor and a mask.")
     if args.kind == "markov" and args.rank < 0:
         raise Refusal("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
@@ -101,6 +102,8 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
         settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None, "lengths": tuple(kept.get("lengths", ()))})
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
+    if settings.lengths and max(settings.lengths) > net.block_size:
+        raise Refusal(f"--lengths must not be above the block size of this drafter, {net.block_size}; lower them or raise --block-size.")
     vocab = None if net.draft_vocab is None else net.draft_vocab.long()
     depth = ((state or {}).get("depth") or (args.block_size or BLOCK) - 1) if settings.kind == "ar" else net.block_size - 1
     about = {"start": began, "parameters": sum(p.numel() for p in net.parameters()), "corpus": Path(args.corpus).name}
@@ -131,12 +134,15 @@ def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: 
     if state is None and args.kind == "markov" and args.start in ("random", "target-layers"):
         raise Refusal("A Markov head is trained on a finished block drafter; give its folder with --start.")
     if state is None:
-        size = args.draft_vocab
+        size, mask = args.draft_vocab, None
+        if args.kind != "ar":
+            mask = spare_token(loaded.tokenizer, loaded.model.get_input_embeddings().weight.shape[0], loaded.eos_ids, np.bincount(rows.tokens.ravel()))
         keeps = args.start not in ("random", "target-layers") and (Path(args.start) / "config.json").exists()
-        vocab = draft_vocabulary(rows, size, loaded.eos_ids) if 0 < size < loaded.model.config.get_text_config().vocab_size else None
-        net, began = starting_drafter(loaded.model, args.kind, args.start, args.layers, args.block_size, None if keeps else vocab, args.seed)
-        if keeps and net.draft_vocab is None and vocab is not None:
-            net.draft_vocab = vocab.to(torch.int32)
+        small = 0 < size < loaded.model.config.get_text_config().vocab_size
+        vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask) if small and not keeps else None
+        net, began = starting_drafter(loaded.model, args.kind, args.start, args.layers, args.block_size, vocab, args.seed, mask)
+        if keeps and net.draft_vocab is None and small:
+            net.draft_vocab = draft_vocabulary(rows, size, loaded.eos_ids, getattr(net.config, "mask_token_id", None)).to(torch.int32)
         return (with_head(net, args.rank), f"{began}, whose layers it keeps") if args.kind == "markov" else (net, began)
     cls, form = (ArDrafter, ArDrafterConfig) if state["settings"]["kind"] == "ar" else (BlockDrafter, BlockDrafterConfig)
     config = {k: v for k, v in state["config"].items() if k not in ("model_type", "dtype", "architectures", "transformers_version")}
