@@ -42,7 +42,7 @@ def periodic_corpus(rows=64, length=48, seed=0):
 
 def trainer_for(target, out, kind="block", steps=60, **more):
     net = fresh(target, kind, layers=1, block_size=6, draft_vocab=None, seed=3)
-    return Trainer(target, net, periodic_corpus(), Settings(kind=kind, steps=steps, batch=4, anchors=6, lr=3e-3, save_minutes=9, eval_minutes=9, **more), out)
+    return Trainer(target, net, periodic_corpus(), Settings(**{"kind": kind, "steps": steps, "batch": 4, "anchors": 6, "lr": 3e-3, "save_minutes": 9, "eval_minutes": 9, **more}), out)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +162,22 @@ def test_a_polite_kill_finishes_the_step_and_saves(tiny_target, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     assert trainer.run(show=False)["stopped"] and checkpoint.read(tmp_path)[0]["step"] == 6
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_kill_does_not_wait_for_an_evaluation(tiny_target, tmp_path):
+    trainer = trainer_for(tiny_target, tmp_path, steps=1000, eval_minutes=0)
+    looks = []
+
+    def endless():
+        looks.append(trainer.step)
+        if len(looks) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("the evaluation went on")  # the signal's handler ends it before this line
+        return {"tokens_per_round": 1.0}
+
+    trainer.evaluate = endless
+    assert trainer.run(show=False)["stopped"] and looks == [1, 2, 3] and checkpoint.read(tmp_path)[0]["step"] == 3
+    assert sum("tokens_per_round" in p for p in trainer.curve) == 2 and not trainer.looking
 
 
 def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):

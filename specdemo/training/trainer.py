@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ class Settings:
     compile: bool = False
 
 
+class Halt(BaseException):
+    """Somebody asked to stop while an evaluation, which changes nothing, was running."""
+
+
 class Trainer:
     """Trains ``net`` in place.
 
@@ -89,6 +94,7 @@ class Trainer:
         self.taps = None if settings.kind == "ar" and settings.mix == 0 else Taps(target, getattr(net, "layer_ids", ()))
         self.blocks = torch.compile(packed_blocks) if settings.compile else packed_blocks
         self.step, self.seconds, self.anchors_seen, self.curve = 0, 0.0, 0, []
+        self.looking = False  # whether an evaluation is under way
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # (loss, hit share) of steps not yet in the curve
 
     # -- one step ------------------------------------------------------------------------------------------------------------
@@ -201,15 +207,21 @@ class Trainer:
         self.pending = [tuple(torch.tensor(v, device=self.device) for v in pair) for pair in state["pending"]]
 
     def run(self, log_every: int = 20, show: bool = True) -> dict[str, Any]:
-        """Train until the budget is used, or until Ctrl-C or SIGTERM, which let the step finish and save; returns a summary."""
+        """Train until the budget is used, or until Ctrl-C or SIGTERM, which let the step finish (but cut an evaluation short) and save; returns a summary."""
         s = self.settings
         loss_of = self.ar_loss if s.kind == "ar" else self.block_loss
         saved = evaluated = self.seconds
         began, begun_at, anchors_before, steps_before = time.perf_counter(), self.seconds, self.anchors_seen, self.step
         spent = 0.0  # seconds inside evaluations, which the rate leaves out
         stop: list[int] = []
+
+        def halt(number: int, _: Any) -> None:
+            stop.append(number)
+            if self.looking:
+                raise Halt
+
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-        handlers = {number: signal.signal(number, lambda got, _: stop.append(got)) for number in numbers}
+        handlers = {number: signal.signal(number, halt) for number in numbers}
         bar = tqdm(total=100, unit="%", desc=f"train {s.kind}", disable=not show, bar_format="{l_bar}{bar}| {elapsed} {postfix}")
         try:
             while self.progress() < 1 and not stop:
@@ -254,5 +266,10 @@ class Trainer:
 
     def _look(self) -> float:
         began = time.perf_counter()
-        self.curve.append({"step": self.step, "seconds": round(self.seconds, 1), **self.evaluate()})
+        with suppress(Halt):
+            try:
+                self.looking = True
+                self.curve.append({"step": self.step, "seconds": round(self.seconds, 1), **self.evaluate()})
+            finally:
+                self.looking = False
         return time.perf_counter() - began
