@@ -1,5 +1,7 @@
 """The command line: every command runs, every command of the README parses, and what cannot be done is one sentence."""
 
+import argparse
+import importlib
 import json
 import re
 import shlex
@@ -15,15 +17,29 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
 
 
-def written(*files):
-    """The words of every ``python -m specdemo`` line in these files."""
-    lines = [line for file in files for line in re.findall(r"^python -m specdemo (.*)$", (ROOT / file).read_text(encoding="utf-8"), re.M)]
+def written(*files, program="specdemo"):
+    """The words of every ``python -m program`` line in these files; a backslash continues a line."""
+    text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files).replace("\\\n", " ")
+    lines = re.findall(rf"^python -m {re.escape(program)} (.*)$", text, re.M)
     return [shlex.split(line, comments=True) for line in lines]
 
 
 @pytest.mark.parametrize("words", written("README.md", "specdemo/training/README.md"), ids=" ".join)
 def test_every_command_of_the_readmes_parses(words):
     assert _parser(words[:1]).parse_args(words).command == words[0]
+
+
+@pytest.mark.parametrize("room", ["bundle", "shapes"])
+def test_every_line_of_the_training_readme_parses(room):
+    from specdemo.training.train import add_arguments
+
+    program, lines = importlib.import_module(f"specdemo.training.{room}"), written("specdemo/training/README.md", program=f"specdemo.training.{room}")
+    assert lines
+    for words in lines:
+        _, extra = program.command().parse_known_args(words)
+        rest = argparse.ArgumentParser()
+        add_arguments(rest)
+        rest.parse_args(extra)
 
 
 def test_the_readme_shows_every_command():

@@ -97,7 +97,8 @@ def _start(bundle: Path, out: Path, kind: str, before: tuple[str, ...]) -> str:
     return "target-layers"
 
 
-def main(words: list[str] | None = None) -> int:
+def command() -> argparse.ArgumentParser:
+    """The options of both halves; all others go to ``specdemo train``."""
     parser = argparse.ArgumentParser(prog="python -m specdemo.training.bundle", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("pack", help="write the bundle")
@@ -112,13 +113,17 @@ def main(words: list[str] | None = None) -> int:
     two.add_argument("--out", type=Path, required=True)
     two.add_argument("--minutes", type=float, default=9.0)
     two.add_argument("--kinds", nargs="+", choices=[p[0] for p in PLAN], default=[p[0] for p in PLAN])
-    args, extra = parser.parse_known_args(words)
+    return parser
+
+
+def main(words: list[str] | None = None) -> int:
+    args, extra = command().parse_known_args(words)
     try:
         if args.command == "train":
             train_all(args.bundle, args.out, args.minutes, extra, tuple(args.kinds))
             return 0
         if extra:
-            parser.error(f"unknown options: {' '.join(extra)}")
+            command().error(f"unknown options: {' '.join(extra)}")
         pairs = dict(d.partition("=")[::2] for d in args.drafter)
         with in_words(args.out, "--rows"):
             size = pack(args.corpus, args.out, args.rows, {k: Path(v) for k, v in pairs.items()}, args.prompts, args.passages)

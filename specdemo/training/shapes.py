@@ -77,7 +77,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(words: list[str] | None = None) -> int:
+def command() -> argparse.ArgumentParser:
+    """The options of the comparison; all others go to ``specdemo train``."""
     parser = argparse.ArgumentParser(prog="python -m specdemo.training.shapes", description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default="smollm2-135m")
     parser.add_argument("--corpus", type=Path, required=True)
@@ -86,7 +87,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, nargs="+", default=[8, 12, 16], help="slots of a block, anchor included")
     parser.add_argument("--minutes", type=float, default=3.0, help="of every one of them")
     parser.add_argument("--rows", type=int, default=24, help="held-out rows they are judged on")
-    args, extra = parser.parse_known_args(words)
+    return parser
+
+
+def main(words: list[str] | None = None) -> int:
+    args, extra = command().parse_known_args(words)
     try:
         if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
             raise Refusal(f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}.")
