@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def device_main(args: argparse.Namespace) -> int:
     """Print the report as one JSON object."""
     from ..engine import load_engine
+    from ..engine.passes import draft_pass
 
     prompts = [item.prompt for item in load_suite(args.prompts).first(args.limit)] if args.prompts else list(PROMPTS[: args.limit])
     report: dict[str, Any] = {}
@@ -67,6 +67,7 @@ def passes(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, Any]
     import torch
 
     from ..engine.load import VERIFY_WIDTH, WIDTHS
+    from ..engine.passes import median_ms
 
     target = engine.target
     prompt = [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)]
@@ -88,7 +89,7 @@ def passes(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, Any]
             def step(width=width):
                 return target.verify(cache, text[0], [], [], width)[0]
 
-            out[str(width)] = {"equal_rows": equal, "of": len(text), "max_difference": gap, "eager_ms": _median_ms(engine, step, repeats)}
+            out[str(width)] = {"equal_rows": equal, "of": len(text), "max_difference": gap, "eager_ms": median_ms(engine, step, repeats)}
             if target.device.type == "cuda":
                 out[str(width)]["graph_ms"] = _graph_ms(engine, cache, width, repeats)
     return out
@@ -119,35 +120,6 @@ def attentions(engine: Any, repeats: int = 20) -> dict[str, dict[str, float]]:
     return out
 
 
-def draft_pass(engine: Any, net: Any = None, shapes: Sequence[tuple[int, int]] = (), catch_up: int = 0, context: int = 160, repeats: int = 20) -> dict[str, float]:
-    """Milliseconds of one pass of a block drafter and its head, by ``blocks x slots``.
-
-    Args:
-        net: bound to the engine's target (default: the pair's own). shapes: (blocks, slots) (default: blocks of 8 and of all its slots, and four of those at once).
-        catch_up: also take in the target's features of that many new tokens, as every round must.
-    """
-    import torch
-
-    from ..models.load import load_drafter
-
-    net = net or load_drafter(engine.loaded.pair, "block", engine.loaded)
-    out = {}
-    with torch.inference_mode():
-        cache = net.new_cache(context + 64)
-        features = torch.randn(context, len(net.layer_ids) * engine.target.config.hidden_size, dtype=engine.target.dtype, device=engine.target.device)
-        net.extend(cache, features, 0)
-
-        def step(ids):
-            net.extend(cache, features[:catch_up], context - catch_up)
-            return net.logits(net.hidden(ids, context, cache)[:, 1:])
-
-        for blocks, slots in shapes or ((1, 8), (1, net.block_size), (4, net.block_size)):
-            ids = torch.full((blocks, slots), -1, device=engine.target.device)
-            ids[:, 0] = 11
-            out[f"{blocks}x{slots}"] = _median_ms(engine, lambda ids=ids: step(ids), repeats)
-    return out
-
-
 def races(engine: Any, methods: list[str], prompts: list[str], max_new_tokens: int) -> dict[str, Any]:
     """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every answer was exact."""
     from ..engine import Request, race
@@ -169,20 +141,11 @@ def races(engine: Any, methods: list[str], prompts: list[str], max_new_tokens: i
     return out
 
 
-def _median_ms(engine: Any, step: Any, repeats: int) -> float:
-    for _ in range(3):
-        step()
-    samples = []
-    for _ in range(repeats):
-        began = engine.now()
-        step()
-        samples.append((engine.now() - began) * 1e3)
-    return statistics.median(samples)
-
-
 def _graph_ms(engine: Any, cache: Any, width: int, repeats: int) -> float:
     """The same pass captured as a CUDA graph: every tensor is made inside the capture, the length is fixed."""
     import torch
+
+    from ..engine.passes import median_ms
 
     target = engine.target
     ids = torch.full((width,), 11, device=target.device)
@@ -201,4 +164,4 @@ def _graph_ms(engine: Any, cache: Any, width: int, repeats: int) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return _median_ms(engine, graph.replay, repeats)
+    return median_ms(engine, graph.replay, repeats)

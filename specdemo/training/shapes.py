@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ..bench.device import draft_pass
 from ..engine.load import Engine, load_engine
+from ..engine.passes import draft_pass
 from ..errors import Refusal
 from ..models.load import read_drafter
 from .data import read_corpus, split
