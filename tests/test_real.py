@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch
 
 from specdemo.drafters import METHODS
 from specdemo.engine import Request, Sampling, race
+from specdemo.errors import Refusal
 from specdemo.events import Done, DraftMade, Verify, load_trace
 from specdemo.models.load import load_drafter
 
@@ -99,3 +101,23 @@ def test_command_line_prints_one_json_object(tmp_path):
 def test_bad_arguments_get_one_sentence(arguments):
     run = subprocess.run([sys.executable, "-m", "specdemo", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert run.returncode == 1 and "Traceback" not in run.stderr and len(run.stderr.strip().splitlines()) == 1 and run.stderr.startswith("specdemo: ")
+
+
+def test_the_device_report_names_widths_passes_drafts_and_checked_races(engine_bf16, tmp_path, capsys, monkeypatch):
+    from specdemo.bench import device
+
+    monkeypatch.setattr("specdemo.engine.load_engine", lambda *_: engine_bf16)
+    args = argparse.ArgumentParser()
+    device.add_arguments(args)
+    words = ["--repeats", "1", "--dtypes", "bfloat16", "--limit", "1", "--max-new-tokens", "8", "--methods", "block"]
+    assert device.device_main(args.parse_args([*words, "--out", str(tmp_path / "report.json")])) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "report.json").read_text()) == report and report["hardware"]
+    one = report["bfloat16"]
+    trusted = {int(w) for w, p in one["passes"].items() if p["equal_rows"] == p["of"]}
+    assert set(engine_bf16.widths) <= trusted, "the widths a race uses agree here too, on other text"
+    assert set(one["draft"]) == {"1x8", "1x16", "4x16"} and all(ms > 0 for ms in one["draft"].values())
+    assert {len(kinds) for kinds in one["attention"].values()} == {3} and {"160 + 15", "1000 + 31"} <= set(one["attention"])
+    assert one["races"]["block"]["identical"] == one["races"]["block"]["bitwise"] == one["races"]["block"]["runs"] == 1
+    with pytest.raises(Refusal, match="choose another place"):
+        device.device_main(args.parse_args([*words, "--out", str(tmp_path)]))

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", metavar="FILE", help="JSON lines as for bench (default: ten of our own)")
     parser.add_argument("--limit", type=int, default=10, metavar="N", help="prompts to race (default 10)")
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
+    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="timed passes of each kind, of which the median counts (default 20)")
     parser.add_argument("--out", metavar="FILE", help="also write the report there")
 
 
@@ -46,12 +47,14 @@ def device_main(args: argparse.Namespace) -> int:
     from ..engine import load_engine
     from ..engine.passes import draft_pass
 
+    if min(args.repeats, args.limit, args.max_new_tokens) < 1:
+        raise Refusal("--repeats, --limit and --max-new-tokens must be at least 1.")
     prompts = [item.prompt for item in load_suite(args.prompts).first(args.limit)] if args.prompts else list(PROMPTS[: args.limit])
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
         engine = load_engine(args.pair, dtype.strip(), args.device)
         report |= {"hardware": engine.hardware(), "pair": args.pair}
-        report[dtype.strip()] = {"passes": passes(engine), "attention": attentions(engine), "draft": draft_pass(engine), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
+        report[dtype.strip()] = {"passes": passes(engine, args.repeats), "attention": attentions(engine, args.repeats), "draft": draft_pass(engine, repeats=args.repeats), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
     text = json.dumps(report, indent=1)
     print(text)
     if args.out:
@@ -62,7 +65,7 @@ def device_main(args: argparse.Namespace) -> int:
     return 0
 
 
-def passes(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, Any]:
+def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
     """Per width: eager and captured milliseconds, and how its rows compare with those of the verify width."""
     import torch
 
@@ -95,7 +98,7 @@ def passes(engine: Any, context: int = 160, repeats: int = 20) -> dict[str, Any]
     return out
 
 
-def attentions(engine: Any, repeats: int = 20) -> dict[str, dict[str, float]]:
+def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
     """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact, cascade (D²SD) and one masked kernel, in turns."""
     import torch
 
