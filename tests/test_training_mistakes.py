@@ -49,11 +49,62 @@ def test_a_damaged_corpus_is_left_as_it_is(target, tmp_path, junk):
     assert (tmp_path / "corpus.json").read_text() == junk
 
 
+SMALL = ("--steps", 2, "--layers", 1, "--block-size", 6, "--batch", 2, "--anchors", 3, "--draft-vocab", 0, "--eval-rows", 2, "--quiet")
+
+
+def trained(corpus, out, *more):
+    return train_main(parsed(add_arguments, "--corpus", corpus, "--out", out, *SMALL, *more))
+
+
+@pytest.fixture
+def run(target, corpus, tmp_path):
+    assert trained(corpus, tmp_path / "run") == 0
+    return tmp_path / "run"
+
+
+def test_a_run_is_never_begun_over_another(run, corpus, capsys):
+    before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
+    with pytest.raises(Refusal, match="holds a run already; go on with it by --resume"):
+        trained(corpus, run)
+    with pytest.raises(Refusal, match="holds a run already"):
+        trained(corpus, run, "--resume", run.parent / "elsewhere")
+    assert before == {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
+    assert trained(corpus, run, "--resume", run) == 0 and trained(corpus, run.parent / "branch", "--resume", run) == 0
+
+
+@pytest.mark.parametrize("wish", [("--kind", "vp"), ("--layers", 2), ("--block-size", 8), ("--lengths", 4, 6), ("--labels", "hard"), ("--batch", 4), ("--anchors", 5), ("--lr", 1e-3), ("--inverse-t",), ("--seed", 1), ("--streak-from", 0.5)])
+def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
+    with pytest.raises(Refusal, match=f"{wish[0]} .*which a resumed run keeps"):
+        trained(corpus, run, "--resume", run, *wish)
+
+
+def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):
+    import shutil
+
+    shutil.rmtree(run / "drafter")
+    for start in (run, run / "drafter"):
+        with pytest.raises(Refusal, match=f"no finished drafter in {start}; .* go on with --resume {run}"):
+            trained(corpus, tmp_path / "next", "--start", start, "--layers", 0)
+    with pytest.raises(Refusal, match="no finished drafter in .*nowhere; give --start"):
+        trained(corpus, tmp_path / "next", "--start", tmp_path / "nowhere")
+
+
+def test_a_corpus_too_small_to_hold_out_says_so(target, tmp_path, capsys):
+    text = periodic_corpus(1)
+    write_shard(tmp_path, "", text.tokens, text.answer)
+    (tmp_path / "corpus.json").write_text(json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"}))
+    assert trained(tmp_path, tmp_path / "run") == 0
+    said = capsys.readouterr().out
+    assert "on a row it was trained on, as the corpus is too small to hold any out" in said and "held-out" not in said
+    card = (tmp_path / "run" / "drafter" / "README.md").read_text()
+    assert "Scores on a row it was trained on" in card and "held-out" not in card and "| 1 row written" in card
+
+
 def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(Refusal, match="taken.*choose another --out"):
+    with pytest.raises(Refusal, match="taken is a file; give --out a folder"):
         corpus_main(parsed(corpus_arguments, "--out", tmp_path / "taken", "--rows", 2, "--batch", 2, "--length", 32))
-    with pytest.raises(Refusal, match="taken"):
+    with pytest.raises(Refusal, match="taken is a file"):
         train_main(parsed(add_arguments, "--corpus", corpus, "--out", tmp_path / "taken", "--steps", 1, "--layers", 1, "--quiet"))
     assert (tmp_path / "taken").read_text() == "mine"
 
@@ -74,7 +125,7 @@ def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, co
     with pytest.raises(Refusal, match="No space left"):
         train_main(parsed(add_arguments, *options, "--out", out))
     monkeypatch.setattr(Path, "write_text", real)
-    assert train_main(parsed(add_arguments, *options, *(("--resume", out) if at != "curve.svg" else ()), "--out", out)) == 0
+    assert train_main(parsed(add_arguments, *options, "--resume", out, "--out", out)) == 0
     assert (out / "drafter" / "training.json").exists()
 
 

@@ -336,9 +336,9 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
     assert train_main(parsed(add_arguments, "--kind", "streak", *more)) == 0
     assert read_drafter(tmp_path / "streak" / "drafter").draft_vocab.tolist() == net.draft_vocab.tolist()
     with pytest.raises(Refusal, match="choose another --kind"):
-        train_main(parsed(add_arguments, "--kind", "ar", *more))
-    assert train_main(parsed(add_arguments, "--kind", "ar", *options[:4], "--steps", 2, "--layers", 1, "--quiet")) == 0
-    assert_it_races(out / "drafter", "ar")
+        train_main(parsed(add_arguments, "--kind", "ar", *more[:2], *more[4:], "--out", tmp_path / "other"))
+    assert train_main(parsed(add_arguments, "--kind", "ar", *options[:2], "--out", tmp_path / "ar", "--steps", 2, "--layers", 1, "--quiet")) == 0
+    assert_it_races(tmp_path / "ar" / "drafter", "ar")
 
 
 def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_folder, monkeypatch):
@@ -353,7 +353,7 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
-    for wrong, said in ((("--lengths", 1), "at least 2"), (("--kind", "ar", "--lengths", 5), "diffusion drafters"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
+    for wrong, said in ((("--lengths", 1), "at least 2"), (("--kind", "ar", "--lengths", 5), "leave --lengths out"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
         with pytest.raises(Refusal, match=said):
             settings_of(parsed(add_arguments, *wrong), on_gpu=False)
 

@@ -25,7 +25,7 @@ def write_card(facts: dict[str, Any]) -> str:
         "| | |", "|---|---|",
         f"| parameters | {facts['parameters'] / 1e6:.1f} M beside the target's own embedding and head |",
         f"| started from | {facts['start']} |",
-        f"| data | {facts['rows']} rows written by the target itself (corpus `{facts['corpus']}`) |",
+        f"| data | {facts['rows']} row{'s' * (facts['rows'] != 1)} written by the target itself (corpus `{facts['corpus']}`) |",
         f"| training | {facts['steps']} steps of {s['batch']} rows, {facts['anchors']} {seen}{of_lengths} in {facts['seconds'] / 60:.1f} minutes on {facts['device']} |",
         f"| optimiser | AdamW, peak {s['lr']:g}, warm-up and cosine, clip {s['clip']:g}; share of soft labels {s['mix']:g} |", "",
     ]

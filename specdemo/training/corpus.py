@@ -130,6 +130,8 @@ def corpus_main(args: argparse.Namespace) -> int:
     """Entry point; says what it will take before it starts."""
     if args.rows < 1 or args.batch < 0 or args.length < SHORTEST:
         raise Refusal(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
+    if Path(args.out).exists() and not Path(args.out).is_dir():
+        raise Refusal(f"{args.out} is a file; give --out a folder.")
     with in_words(Path(args.out), "--batch or --length"):
         return _corpus(args)
 

@@ -63,8 +63,8 @@ def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int,
     """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`."""
     flops = step_flops(loaded.model, net, settings, words, length)
     need = memory_bytes(loaded.model, net, settings, words, length) / 2**30
-    budget = f"{settings.steps} steps" if settings.steps else f"{settings.minutes:g} minutes"
+    budget = f"{settings.steps} step{'s' * (settings.steps > 1)}" if settings.steps else f"{settings.minutes:g} minutes"
     least = flops / speed
-    what = f"at least {settings.steps * least:.0f} seconds" if settings.steps else f"at most {60 * settings.minutes / least:.0f} steps"
+    what = f"at least {max(settings.steps * least, 1):.0f} s" if settings.steps else f"at most {60 * settings.minutes / least:.0f} steps"
     return (f"Training {settings.kind} for {budget} on {loaded.device}: {sum(p.numel() for p in net.parameters() if p.requires_grad) / 1e6:.1f} M weights, about {need:.1f} GiB of memory; "
             f"{flops / 1e12:.2f} TFLOP a step, {what} at the {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of that).")

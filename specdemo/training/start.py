@@ -12,6 +12,7 @@ from ..errors import Refusal
 from ..models.ar import ArDrafter, ArDrafterConfig
 from ..models.block import BlockDrafter, BlockDrafterConfig
 from ..models.load import read_drafter
+from . import checkpoint
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
 
@@ -110,6 +111,10 @@ def starting_drafter(
 
 
 def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: int, draft_vocab: torch.Tensor | None) -> tuple[Any, str]:
+    if not (folder / "config.json").is_file():
+        run = folder.parent if (folder.parent / checkpoint.NAME).is_file() else folder
+        unfinished = f" Its run was stopped before its end; go on with --resume {run}." if (run / checkpoint.NAME).is_file() else ""
+        raise Refusal(f"There is no finished drafter in {folder}; give --start a drafter folder, target-layers or random.{unfinished}")
     net = read_drafter(folder)
     if isinstance(net, ArDrafter) != (kind == "ar"):
         raise Refusal(f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter; choose another --kind or --start.")

@@ -33,18 +33,19 @@ from .words import in_words
 KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 REVEALED = (1, 3, 7)
+KEPT = ("kind", "layers", "block_size", "lengths", "streak_from", "labels", "batch", "anchors", "lr", "inverse_t", "seed")  # what a resumed run keeps and knows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m specdemo train``."""
     add, d = parser.add_argument, Settings()
-    add("--kind", choices=KINDS, default="block", help="what the drafter is trained for")
+    add("--kind", choices=KINDS, help="what the drafter is trained for (default: block, or the kind that is resumed)")
     add("--pair", default="smollm2-135m", help="the target (an id of models.yaml; any Llama- or Qwen-type model)")
     add("--corpus", help="folder written by `python -m specdemo corpus` (needed)")
     add("--out", help="folder for checkpoint, curve and the finished drafter (default: runs/PAIR-KIND)")
     add("--minutes", type=float, default=d.minutes, help="budget of wall-clock time, evaluations included")
     add("--steps", type=int, default=0, help="budget in steps instead, which makes a run repeatable")
-    add("--resume", metavar="DIR", help="go on from the checkpoint in DIR (its settings are kept; --minutes or --steps may be raised)")
+    add("--resume", metavar="DIR", help="go on from the checkpoint in DIR (it keeps its settings; --minutes or --steps may be raised)")
     add("--start", default="target-layers", help="drafter folder, `target-layers` or `random`")
     add("--layers", type=int, default=0, help="drafter layers (default 4, or those of the --start folder)")
     add("--block-size", type=int, default=0, help="slots of a block, anchor included (default 16, or that of the --start folder)")
@@ -58,8 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lr", type=float, default=0.0, help="peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak, 1.5e-3 for markov)")
     add("--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does")
     add("--prompts", help="JSONL of held-out prompts (`turns`, `category`) the drafter is evaluated on; default: held-out rows of the corpus")
-    add("--eval-minutes", type=float, default=d.eval_minutes)
-    add("--save-minutes", type=float, default=d.save_minutes)
+    add("--eval-rows", type=int, default=24, help="held-out rows it is evaluated on where there is no --prompts")
+    add("--eval-minutes", type=float, default=d.eval_minutes, help="minutes from one evaluation to the next (default %(default)g; each takes its time from the budget)")
+    add("--save-minutes", type=float, default=d.save_minutes, help="minutes from one checkpoint to the next (default %(default)g)")
     add("--seed", type=int, default=0)
     add("--device", default=None)
     add("--compile", action="store_true", help="compile the drafter's pass (worth it on a GPU from a few minutes of training)")
@@ -74,14 +76,17 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
     if args.streak_from > 1:
         raise Refusal("--streak-from is a share of the budget, 0 to 1.")
-    if args.lengths and (min(args.lengths) < 2 or args.kind == "ar"):
-        raise Refusal("--lengths are for diffusion drafters, each at least 2: an anchor and a mask.")
-    if args.kind == "markov" and args.rank < 0:
+    kind = args.kind or "block"
+    if args.lengths and kind == "ar":
+        raise Refusal("An autoregressive drafter has no blocks; leave --lengths out.")
+    if args.lengths and min(args.lengths) < 2:
+        raise Refusal("--lengths must be at least 2: an anchor and a mask.")
+    if kind == "markov" and args.rank < 0:
         raise Refusal("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
-    batch = args.batch or ((64 if on_gpu else 4) if args.kind == "ar" else (64 if on_gpu else 2))
-    lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(args.kind, 3e-4 if folder else 6e-4)
-    return Settings(kind=args.kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
+    batch = args.batch or ((64 if on_gpu else 4) if kind == "ar" else (64 if on_gpu else 2))
+    lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(kind, 3e-4 if folder else 6e-4)
+    return Settings(kind=kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
                     inverse_t=args.inverse_t, lengths=tuple(args.lengths), streak_from=args.streak_from, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
                     chunk=4096 if on_gpu else 512, compile=args.compile)
 
@@ -97,8 +102,9 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     settings, state = settings_of(args, loaded.device.type == "cuda"), None
     if args.resume:
         state = checkpoint.read(Path(args.resume))[0]
+        check_resumed(args, state)
         budget = {"minutes": args.minutes, "steps": args.steps} if args.steps or not state["settings"]["steps"] else {}
-        kept = {**state["settings"], **budget, "compile": args.compile}
+        kept = {**state["settings"], **budget, "compile": args.compile, "eval_minutes": args.eval_minutes, "save_minutes": args.save_minutes}
         settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None, "lengths": tuple(kept.get("lengths", ()))})
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
@@ -109,7 +115,8 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     about = {"start": began, "parameters": sum(p.numel() for p in net.parameters()), "corpus": Path(args.corpus).name}
     trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict()})
     judge = Judge(loaded.model, net, trainer.head, vocab, depth, trainer.precision)
-    passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]))
+    passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]), args.eval_rows)
+    judged_on = "held-out prompts" if prompts else "held-out rows of the corpus" if len(held_out) else "a row it was trained on, as the corpus is too small to hold any out"
     speed, size = matrix_speed(loaded.device, loaded.dtype), (len(trainer.head), rows.tokens.shape[1])
     print(estimate(loaded, net, settings, *size, speed))
     trainer.evaluate = lambda: {"tokens_per_round": judge.judge(next(iter(passages.values())).some(24), settings.kind)["all"]["tokens_per_round"]}
@@ -121,7 +128,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     summary["share_of_matrix_speed"] = round(summary.pop("steps_per_second") * step_flops(loaded.model, net, settings, *size) / speed, 3)
     scores = {name: judge.judge(p, settings.kind, () if settings.kind == "ar" else REVEALED) for name, p in passages.items()}
     facts = {**about, **summary, "scores": scores, "target": loaded.pair.title, "rows": len(rows), "settings": asdict(settings),
-             "evaluated_on": "held-out prompts" if prompts else "held-out rows of the corpus", "device": str(loaded.device)}
+             "evaluated_on": judged_on, "device": str(loaded.device)}
     net.weights = f"{settings.kind} weights"
     folder = save_drafter(net, out / "drafter", write_card(facts))
     (folder / "curve.svg").write_text(draw(trainer.curve), encoding="utf-8")
@@ -129,31 +136,46 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     return facts
 
 
+def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
+    """A resumed run keeps its settings, so an option that asks for another one is refused rather than dropped."""
+    usual, had = argparse.ArgumentParser(), {**state["settings"], "layers": state["config"]["num_hidden_layers"], "block_size": state["config"].get("block_size")}
+    had |= {"labels": next(k for k, v in LABELS.items() if v == had["mix"]), "lengths": list(had.get("lengths", ()))}
+    add_arguments(usual)
+    for name, value in vars(usual.parse_args([])).items():
+        if name in KEPT and getattr(args, name) not in (value, had.get(name)):
+            raise Refusal(f"The run in {args.resume} has --{name.replace('_', '-')} {had.get(name)}, which a resumed run keeps; leave the option out, or begin another run with another --out.")
+
+
 def starting_net(loaded: Loaded, rows: Corpus, args: argparse.Namespace, state: dict | None) -> tuple[Any, str]:
     """The network before the first step, or one of the checkpoint's shape when resuming."""
-    if state is None and args.kind == "markov" and args.start in ("random", "target-layers"):
+    kind = state["settings"]["kind"] if state else args.kind or "block"
+    if state is None and kind == "markov" and args.start in ("random", "target-layers"):
         raise Refusal("A Markov head is trained on a finished block drafter; give its folder with --start.")
     if state is None:
         size, mask = args.draft_vocab, None
-        if args.kind != "ar":
+        if kind != "ar":
             mask = spare_token(loaded.tokenizer, loaded.model.get_input_embeddings().weight.shape[0], loaded.eos_ids, np.bincount(rows.tokens.ravel()))
         keeps = args.start not in ("random", "target-layers") and (Path(args.start) / "config.json").exists()
         small = 0 < size < loaded.model.config.get_text_config().vocab_size
         vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask) if small and not keeps else None
-        net, began = starting_drafter(loaded.model, args.kind, args.start, args.layers, args.block_size, vocab, args.seed, mask)
+        net, began = starting_drafter(loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask)
         if keeps and net.draft_vocab is None and small:
             net.draft_vocab = draft_vocabulary(rows, size, loaded.eos_ids, getattr(net.config, "mask_token_id", None)).to(torch.int32)
-        return (with_head(net, args.rank), f"{began}, whose layers it keeps") if args.kind == "markov" else (net, began)
-    cls, form = (ArDrafter, ArDrafterConfig) if state["settings"]["kind"] == "ar" else (BlockDrafter, BlockDrafterConfig)
+        return (with_head(net, args.rank), f"{began}, whose layers it keeps") if kind == "markov" else (net, began)
+    cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
     config = {k: v for k, v in state["config"].items() if k not in ("model_type", "dtype", "architectures", "transformers_version")}
     vocab = checkpoint.read(Path(args.resume))[1].get("net.draft_vocab")
     net = cls(form(**config), vocab).float()
-    return with_head(net) if state["settings"]["kind"] == "markov" else net, state["about"]["start"]
+    return with_head(net) if kind == "markov" else net, state["about"]["start"]
 
 
 def train_main(args: argparse.Namespace) -> int:
     """Entry point of ``python -m specdemo train``."""
-    out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind}")
+    out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind or 'block'}")
+    if out.exists() and not out.is_dir():
+        raise Refusal(f"{out} is a file; give --out a folder.")
+    if (out / checkpoint.NAME).exists() and (not args.resume or Path(args.resume).resolve() != out.resolve()):
+        raise Refusal(f"{out} holds a run already; go on with it by --resume {out}, or choose another --out.")
     with in_words(out, "--batch or --anchors"):
         return _train(args, out)
 
@@ -166,7 +188,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
     loaded = load_target(get_pair(args.pair), device=args.device)
     facts = train(loaded, corpus, args, out, prompts)
     if facts["stopped"]:
-        print(f"Stopped after {facts['steps']} steps; the checkpoint is written, go on with --resume {out}")
+        print(f"Stopped at step {facts['steps']}; the checkpoint is written, go on with --resume {out}")
         return 0
     first = next(iter(facts["scores"].values()))["all"]
     print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second "

@@ -250,7 +250,7 @@ class Trainer:
         worked = max(self.seconds - begun_at - spent, 1e-9)
         pace, steps = (self.anchors_seen - anchors_before) / worked, (self.step - steps_before) / worked
         self.save()
-        return {"stopped": bool(stop), "steps": self.step, "seconds": round(self.seconds, 1), "anchors": self.anchors_seen,
+        return {"stopped": bool(stop) and self.progress() < 1, "steps": self.step, "seconds": round(self.seconds, 1), "anchors": self.anchors_seen,
                 "anchors_per_second": round(pace, 1), "steps_per_second": steps}
 
     def _log(self, bar: tqdm, pace: float) -> None:

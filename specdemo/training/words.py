@@ -21,8 +21,8 @@ def in_words(out: Path, less: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refusal(f"{error.filename or out} could not be used ({error.strerror or error}); mend that or choose another --out. What was finished is kept, and the same command goes on.") from None
+        raise Refusal(f"{error.filename or out} could not be used ({error.strerror or error}); mend that or choose another --out. What was saved before is kept.") from None
     except RuntimeError as error:  # torch has a class of its own for a GPU only
         if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
-        raise Refusal(f"The memory did not suffice; lower {less}. What was finished is kept.") from None
+        raise Refusal(f"The memory did not suffice; lower {less}. What was saved before is kept.") from None

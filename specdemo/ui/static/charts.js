@@ -30,7 +30,7 @@ function figure(part, title, note, svg, keys = []) {
 
 function tokensOverTime(trace, shown, t) {
   const ar = trace.ar.slice(0, shown.ar), spec = trace.spec.slice(0, shown.spec);
-  const plot = frame({ xhigh: Math.max(trace.end, 1e-6), yhigh: Math.max(trace.ar.length, trace.spec.length, 4), xlabel: "seconds on each lane's own clock", ylabel: "tokens", label: `Tokens against time: plain ${ar.length}, drafted ${spec.length} at ${seconds(t)}` });
+  const plot = frame({ xhigh: trace.end || 1, yhigh: Math.max(trace.ar.length, trace.spec.length, 4), xlabel: "seconds on each lane's own clock", ylabel: "tokens", label: `Tokens against time: plain ${ar.length}, drafted ${spec.length} at ${seconds(t)}` });
   const stairs = (tokens) => tokens.flatMap((token, i) => (i && tokens[i - 1].t !== token.t ? [[token.t, i], [token.t, i + 1]] : [[token.t, i + 1]]));
   curve(plot, stairs(ar), "sd-l-ar");
   curve(plot, stairs(spec), "sd-l-spec");
@@ -44,7 +44,7 @@ function speedupChart(trace, rounds) {
   curve(plot, guess, "sd-l-guess");
   curve(plot, points, "sd-l-spec");
   const last = points.length ? points[points.length - 1][1] : null, predicted = guess.length ? guess[guess.length - 1][1] : null;
-  const note = last === null ? "Clock of plain decoding (the faster of the left lane and a one-row kernel) ÷ clock of the drafted lane, for the same number of tokens." : `Measured ${times(last)}${predicted === null ? "" : `, predicted ${times(predicted)} from tokens per round and the costs measured at load`}.`;
+  const note = last === null ? "Clock of plain decoding (the faster of the left lane and a one-row kernel) ÷ clock of the drafted lane, for the same number of tokens." : `Measured ${times(last)} for the same ${plural(points[points.length - 1][0], "token")}${predicted === null ? "" : `, predicted ${times(predicted)} from tokens per round and the costs measured at load`}.`;
   return figure("chart-speedup", "Speed-up: measured and predicted", note, plot.svg, [["sd-l-spec", "measured"], ["sd-l-guess", "predicted"]]);
 }
 
@@ -70,15 +70,15 @@ function acceptanceChart(trace, rounds) {
     const of = (n, all) => (all ? (100 * n) / all : 0), x = plot.sx(i);
     plot.svg.append(s("rect", { class: "sd-b-kept", x: x + wide * 0.12, width: wide * 0.36, y: plot.sy(of(r.kept, r.drafted)), height: plot.sy(0) - plot.sy(of(r.kept, r.drafted)) }),
       s("rect", { class: "sd-b-tested", x: x + wide * 0.52, width: wide * 0.36, y: plot.sy(of(r.kept, r.tested)), height: plot.sy(0) - plot.sy(of(r.kept, r.tested)) }));
-    if (rows.length < 18 || r.depth % 2) plot.svg.append(s("text", { class: "sd-tx", x: x + wide / 2, y: BOX.h - BOX.b + 14, text: `+${r.depth}` }));
+    if (rows.length < 9 || r.depth % (rows.length < 18 ? 2 : 4) === 1) plot.svg.append(s("text", { class: "sd-tx", x: x + wide / 2, y: BOX.h - BOX.b + 14, text: `+${r.depth}` }));
   });
   return figure("chart-accept", "Acceptance by position", "Of all rounds that drafted this far, and of those in which the target still looked here (everything before was right).", plot.svg, [["sd-b-kept", "of drafted"], ["sd-b-tested", "of looked at"]]);
 }
 
 function timeChart(trace, rounds) {
   const parts = (r) => [num(r.verify.draft_seconds), num(r.verify.verify_seconds), num(r.verify.rest_seconds)].map((t) => t * 1000);
-  const high = Math.max(1e-3, ...rounds.map((r) => parts(r).reduce((a, b) => a + b, 0)));
-  const plot = frame({ xhigh: Math.max(trace.rounds.length, 1), yhigh: high, xlabel: "round", ylabel: "ms", label: "Where a round's time goes" });
+  const high = Math.max(0, ...rounds.map((r) => parts(r).reduce((a, b) => a + b, 0)));
+  const plot = frame({ xhigh: Math.max(trace.rounds.length, 1), yhigh: high || 1, xlabel: "round", ylabel: "ms", label: "Where a round's time goes" });
   const wide = (BOX.w - BOX.l - BOX.r) / Math.max(trace.rounds.length, 1), sums = [0, 0, 0];
   rounds.forEach((r, i) => {
     let base = 0;
@@ -89,7 +89,7 @@ function timeChart(trace, rounds) {
     });
   });
   const all = sums[0] + sums[1] + sums[2];
-  const note = all ? `Drafting ${percent(sums[0] / all)}, verifying ${percent(sums[1] / all)}, the rest ${percent(sums[2] / all)}; ${(all / rounds.length).toFixed(1)} ms a round.` : "Drafting, verifying, and the rest (acceptance, bookkeeping).";
+  const note = all ? `Drafting ${percent(sums[0] / all)}, verifying ${percent(sums[1] / all)}, the rest ${percent(sums[2] / all)}; ${seconds(all / rounds.length / 1000)} a round.` : "Drafting, verifying, and the rest (acceptance, bookkeeping).";
   return figure("chart-cost", "Where a round's time goes", note, plot.svg, [["sd-b-draft", "draft"], ["sd-b-verify", "verify"], ["sd-b-rest", "rest"]]);
 }
 

@@ -76,7 +76,7 @@ class View {
     if (!message || typeof message !== "object") return;
     if (message.run !== undefined && message.run !== this.run) this.begin(message);
     if (message.refusal) { this.runs(false); return this.say(message.refusal, "refusal"); }
-    if (message.ask) this.remember(message.ask);
+    if (message.ask) this.remember((this.asked = message.ask));
     if (message.status) this.say(message.status, "status");
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
@@ -99,6 +99,8 @@ class View {
     this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
     this.autoplay = !message.live && message.play !== false && !reducedMotion();
     this.spokenRound = -1;
+    if (message.live && this.asked) { this.trace.start = this.asked; this.showStart(); } // until the race says so itself: the model may still be loading
+    this.schedule();
     if (message.live && this.lanes.ar.root.getBoundingClientRect().top > innerHeight - ROOM) this.root.scrollIntoView({ block: "start" }); // on a phone the controls fill the screen
   }
 
