@@ -219,3 +219,21 @@ def test_an_address_never_grows_past_what_servers_take(served, open_page):
     page = open_page(page.url)
     view_of(page)
     expect(page.locator("#race-view .sd-banner")).to_be_hidden()
+
+
+def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, assets, open_page):
+    page = open_page(serve(FakeBackend(load_seconds=10.0), assets)[0])
+    view = view_of(page)
+    expect(view.locator(".sd-lane-spec .sd-count")).not_to_have_text("0")
+    fill(page, "prompt", "A question of my own")
+    page.locator("#method input").click()
+    page.get_by_role("option", name="Method specdiff", exact=True).click()
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("live")
+    expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
+    assert state(page, "view.trace.events.length") == 0, "the model is still loading"
+    assert view.locator(".sd-times").inner_text() == "–" and view.locator(".sd-lane-spec .sd-count").inner_text() == "0"
+    assert "specdiff" in view.locator(".sd-lane-spec h3").inner_text() and view.locator(".sd-verdict-word").inner_text() == "–"
+    assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, "Plotly draws no other race either"
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
