@@ -56,7 +56,7 @@ def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: 
     rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * max(settings.lengths or (net.block_size,)))
     copies = 1 if settings.kind == "ar" else 1 + length / GROUP  # keys and values that a group of blocks brings to its attention call
     row = len(net.layers) * (24 * 4 * c.hidden_size + 10 * c.intermediate_size + 8 * c.num_attention_heads * c.head_dim * copies)
-    return fixed + rows * row + 5 * 4 * settings.chunk * words
+    return fixed + rows * row + 5 * 4 * (settings.chunk or 2**22 // words) * words
 
 
 def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int, speed: float) -> str:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from .follow import Chain
+from .objectives import chunk_rows
 from .packed import Taps, packed_blocks
 
 
@@ -65,10 +66,10 @@ def walk(run: np.ndarray, answer: np.ndarray, into: Walk) -> None:
 
 
 @torch.no_grad()
-def first_choice(hidden: torch.Tensor, head: torch.Tensor, chunk: int = 4096) -> tuple[torch.Tensor, torch.Tensor]:
+def first_choice(hidden: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """``[R, H]`` to each row's best draft-vocabulary index and its probability, chunk by chunk."""
     best, sure = [], []
-    for part in hidden.split(chunk):
+    for part in hidden.split(chunk_rows(head)):
         logits = (part.to(head.dtype) @ head.T).float()
         top, index = logits.max(-1)
         best.append(index)

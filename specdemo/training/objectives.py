@@ -57,6 +57,12 @@ def mdlm_weights(masked: torch.Tensor, t: torch.Tensor, inverse_t: bool = False,
     return masked * scale[:, None]
 
 
+def chunk_rows(head: torch.Tensor) -> int:
+    """Rows of logits over ``head [Vd, H]`` that are alive at once. On a CPU at most 16 MiB of them: what is larger than 32 MiB is fetched from the
+    system anew every time, page by page (2.0 s a training step instead of 1.8 on two cores with 16,384 words)."""
+    return 4096 if head.device.type == "cuda" else max(64, 2**22 // len(head))
+
+
 class _RowScore(torch.autograd.Function):
     """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep over chunks of rows.
 

@@ -87,8 +87,7 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     batch = args.batch or ((64 if on_gpu else 4) if kind == "ar" else (64 if on_gpu else 2))
     lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(kind, 3e-4 if folder else 6e-4)
     return Settings(kind=kind, minutes=args.minutes, steps=args.steps, batch=batch, anchors=args.anchors, lr=lr, mix=LABELS[args.labels],
-                    inverse_t=args.inverse_t, lengths=tuple(args.lengths), streak_from=args.streak_from, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed,
-                    chunk=4096 if on_gpu else 512, compile=args.compile)
+                    inverse_t=args.inverse_t, lengths=tuple(args.lengths), streak_from=args.streak_from, save_minutes=args.save_minutes, eval_minutes=args.eval_minutes, seed=args.seed, compile=args.compile)
 
 
 def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, prompts: list[dict] | None) -> dict[str, Any]:

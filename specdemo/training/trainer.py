@@ -55,7 +55,7 @@ class Settings:
     save_minutes: float = 3.0
     eval_minutes: float = 5.0
     seed: int = 0
-    chunk: int = 2048  # rows of logits alive at once
+    chunk: int = 0  # rows of logits alive at once, 0 = by device
     compile: bool = False
 
 
@@ -82,6 +82,7 @@ class Trainer:
         self.device = self.embedding.device
         head = target.get_output_embeddings().weight
         self.head = head if vocab_ids is None else head[vocab_ids.to(self.device)].contiguous()
+        self.chunk = settings.chunk or objectives.chunk_rows(self.head)
         self.to_draft = torch.arange(head.shape[0])
         if vocab_ids is not None:
             self.to_draft = torch.full((head.shape[0],), -1).scatter_(0, vocab_ids.cpu(), torch.arange(len(vocab_ids)))
@@ -146,7 +147,7 @@ class Trainer:
         if mix > 0:  # the state that predicts the token at anchor + k stands one position earlier
             where = (spots[keep[0], keep[1]] + keep[2]).clamp(max=ids.shape[1] - 1)
             teacher = last[keep[0], where]
-        score, sure, hit = objectives.row_scores(hidden[:, :, 1:][keep], self.head, picked, teacher, mix, s.chunk)
+        score, sure, hit = objectives.row_scores(hidden[:, :, 1:][keep], self.head, picked, teacher, mix, self.chunk)
         firsts = (keep[2] == 0) & (picked >= 0)
         first = (hit & firsts).sum() / firsts.sum().clamp(min=1)
         if streak:
@@ -157,7 +158,7 @@ class Trainer:
 
     def follow_loss(self, hidden: torch.Tensor, before: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The Markov head's loss and its share of right choices, see :func:`.follow.follow_loss`."""
-        loss, hit = follow_loss(self.net, self.embedding, self.head, hidden.float(), before, labels, weight, self.settings.chunk)
+        loss, hit = follow_loss(self.net, self.embedding, self.head, hidden.float(), before, labels, weight, self.chunk)
         return loss, hit.float().mean()
 
     def ar_loss(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,7 +171,7 @@ class Trainer:
         with torch.autocast(self.device.type, self.precision, enabled=self.precision is not None):
             hidden = self.net(F.embedding(ids, self.embedding).float())
         teacher = self.taps.read(ids)[1][:, :-1][keep] if s.mix > 0 else None
-        score, _, hit = objectives.row_scores(hidden[:, :-1][keep], self.head, picked, teacher, s.mix, s.chunk)
+        score, _, hit = objectives.row_scores(hidden[:, :-1][keep], self.head, picked, teacher, s.mix, self.chunk)
         self.anchors_seen += len(picked)
         return -score.mean(), hit.float().mean()
 
