@@ -353,7 +353,7 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
         train_main(parsed(add_arguments))
     with pytest.raises(Refusal, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
-    for wrong, said in ((("--lengths", 1), "at least 2"), (("--kind", "ar", "--lengths", 5), "leave --lengths out"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), (("--layers", -1), "at least 1")):
+    for wrong, said in ((("--lengths", 1), "at least 2"), (("--kind", "ar", "--lengths", 5), "leave --lengths out"), (("--streak-from", 1.5), "share of the budget"), (("--minutes", 0), "above 0"), *(((option, -1), "at least 1") for option in ("--layers", "--batch", "--anchors", "--eval-rows"))):
         with pytest.raises(Refusal, match=said):
             settings_of(parsed(add_arguments, *wrong), on_gpu=False)
 

@@ -72,8 +72,8 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     """The command line as :class:`Settings`."""
     if args.minutes <= 0 and not args.steps:
         raise Refusal("--minutes must be above 0.")
-    if args.block_size == 1 or args.block_size < 0 or args.layers < 0 or args.anchors < 1:
-        raise Refusal("--block-size must be at least 2, --layers and --anchors at least 1.")
+    if args.block_size == 1 or args.block_size < 0 or min(args.layers, args.batch) < 0 or min(args.anchors, args.eval_rows) < 1:
+        raise Refusal("--block-size must be at least 2; --layers, --batch, --anchors and --eval-rows at least 1.")
     if args.streak_from > 1:
         raise Refusal("--streak-from is a share of the budget, 0 to 1.")
     kind = args.kind or "block"
