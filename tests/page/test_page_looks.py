@@ -155,3 +155,11 @@ def test_the_sign_of_a_correction_stays_with_its_word(drawn):
             signs += 1
             assert abs(sign - word) < 15, f"{width} pixels: a sign stands at {sign}, its word at {word}"
     assert signs > 30
+    boxed = page.evaluate("[...document.querySelectorAll('.sd-lane-spec .sd-correction[data-at]')].map((token) => token.textContent)")
+    assert boxed and not any(text != text.lstrip() for text in boxed if text.strip()), "the box begins with its word, so no sliver of it ends a line"
+    written, shown = page.evaluate("""() => {
+        const lane = document.querySelector(".sd-lane-spec .sd-text").cloneNode(true);
+        lane.querySelectorAll(".sd-fallen, .sd-ghost").forEach((node) => node.remove());
+        return [document.getElementById("race").specdemo.trace.spec.map((token) => token.text).join(""), lane.textContent];
+    }""")
+    assert shown == written

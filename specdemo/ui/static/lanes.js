@@ -77,11 +77,13 @@ class Lane {
   token(i) {
     const token = this.tokens[i];
     const text = flow(token.text);
-    // the sign of the target's own tokens stands behind a leading space, else a line could end with the sign alone
+    // a leading space stands before the box of the target's own tokens, else a line could end with their sign or a sliver of the box
     const signed = token.source === "correction" || token.source === "bonus", space = signed && text.trim() ? text.length - text.trimStart().length : 0;
-    return h("span", { class: `sd-tok sd-${token.source}${text ? "" : " sd-part"}`, "data-at": i, role: "button", tabindex: i === this.roving ? 0 : -1,
+    const node = h("span", { class: `sd-tok sd-${token.source}${text ? "" : " sd-part"}`, "data-at": i, role: "button", tabindex: i === this.roving ? 0 : -1,
       "aria-label": `${spoken(token.text || this.view.trace.word(token.id))}, ${SHORT[token.source]}, position ${i}${token.round === null ? "" : `, round ${token.round + 1}`}` },
-      text.slice(0, space), signed ? sign() : null, text.slice(space) || "\u200a◌\u200a");
+      signed ? sign() : null, text.slice(space) || "\u200a◌\u200a");
+    node.lead = text.slice(0, space);
+    return node;
   }
 
   /** Nodes for tokens up to n, built once and then only hidden or shown. */
@@ -98,7 +100,7 @@ class Lane {
       }
       const round = this.view.trace.rounds[r];
       if (this.tokens[i].source !== "accepted") this.drop(group, round);
-      group.append(node);
+      group.append(node.lead, node);
       if (i === round.first + round.count - 1) this.drop(group, round); // a round that ended on accepted tokens (cut by a stop)
     }
   }
