@@ -34,7 +34,7 @@ function treeView(trace, round, stage, upto, room) {
   if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H, left });
   const words = bounds.length ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there. " : "";
   const stripes = origins.length > 1 ? `Grey stripe on the left: from ${origins.slice(1).join(", ")}; without: from ${origins[0]}. ` : "";
-  const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; dashed orange box = the token the target added." : "Bar in each box: the drafter's probability."}` });
+  const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; orange or green box = the token the target added." : "Bar in each box: the drafter's probability."}` });
   return [...out, h("div", { class: "sd-scroll" }, svg), key];
 }
 
