@@ -212,6 +212,7 @@ def _trace_text(events: Any) -> str:
 
 
 def progress_words(message: str, fraction: float | None) -> str:
+    message = message[:1].upper() + message[1:]
     if fraction is None:
         return f"{message} …"
     full = round(20 * min(max(fraction, 0.0), 1.0))

@@ -332,7 +332,7 @@ def test_a_short_bench_runs_on_the_page(served, open_page):
     expect(page.locator("#bench-words")).to_contain_text("is the fastest method")
     page.locator("#bench-here button").first.click()
     page.locator("#bench-run").click()
-    expect(page.locator("#bench-status")).to_contain_text("prompt 3 of 3")
+    expect(page.locator("#bench-status")).to_contain_text("Prompt 3 of 3")
     expect(page.locator("#bench-words")).to_contain_text("arithmetic")
 
 
