@@ -20,6 +20,11 @@ def test_suite_reads_both_forms_and_takes_the_first_turn(tmp_path):
     assert suite.name == "question.jsonl" and len(suite.sha256) == 64
 
 
+def test_prompts_without_an_id_are_numbered_by_their_line(tmp_path):
+    suite = load_suite(write(tmp_path / "s.jsonl", {"turns": ["p"]}, "", {"turns": ["q"], "category": "a"}))
+    assert [i.id for i in suite.items] == ["line 1", "line 3"]
+
+
 def test_a_limit_takes_the_categories_in_turn(tmp_path):
     rows = [{"id": f"{c}{i}", "category": c, "turns": ["p"]} for c, n in (("a", 3), ("b", 1), ("c", 2)) for i in range(n)]
     suite = load_suite(write(tmp_path / "s.jsonl", *rows))
@@ -39,8 +44,8 @@ GOOD = {"id": "1", "category": "a", "turns": ["p"]}
         (["not json"], "line 1 is not JSON"),
         ([GOOD, "[" * 5000], "line 2 is not JSON"),
         (["[1]"], "not a JSON object"),
-        ([{"category": "a", "turns": ["p"]}], "no id"),
-        ([{**GOOD, "id": True}], "no id"),
+        *(([{**GOOD, "id": wrong}], "line 1: an id must be") for wrong in (True, "", 1.5, None, ["x"])),
+        ([{**GOOD, "id": "line 2"}, {"turns": ["q"]}], "line 2.*twice"),
         ([{**GOOD, "category": 3}], "category"),
         ([{**GOOD, "category": "all"}], "name of the total"),
         ([{**GOOD, "turns": "p"}], "turns"),

@@ -187,8 +187,10 @@ def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
     (tmp_path / (checkpoint.NAME + ".part")).write_bytes(before[:1000])  # killed while writing the next one
     assert checkpoint.read(tmp_path)[0]["step"] == 2
     (tmp_path / checkpoint.NAME).write_bytes(before[: len(before) // 2])
-    with pytest.raises(Refusal, match="no usable checkpoint"):
+    with pytest.raises(Refusal, match="is damaged; begin another run with another --out"):
         checkpoint.read(tmp_path)
+    with pytest.raises(Refusal, match="no checkpoint in .*begin one without --resume"):
+        checkpoint.read(tmp_path / "nowhere")
     with pytest.raises(Refusal, match="of kind 'block'"):
         trainer_for(tiny_target, tmp_path / "x", "vp").resume(trainer.out) if (tmp_path / checkpoint.NAME).write_bytes(before) else None
 

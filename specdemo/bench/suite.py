@@ -60,28 +60,28 @@ def load_suite(path: str | Path) -> Suite:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        item = _item(line, f"{path.name}, line {number}")
+        item = _item(line, f"{path.name}, line {number}", number)
         if item.id in seen:
             raise Refusal(f"{path.name}, line {number}: the id “{item.id}” occurs twice; give every prompt its own.")
         seen.add(item.id)
         items.append(item)
     if not items:
-        raise Refusal(f"{path} holds no prompts; it needs one JSON object a line with id, category and turns.")
+        raise Refusal(f"{path} holds no prompts; it needs one JSON object a line with turns, and if you like category and id.")
     if len(items) > MAX_ITEMS:
         raise Refusal(f"{path} holds {len(items)} prompts, more than {MAX_ITEMS}; split it.")
     return Suite(path.name, hashlib.sha256(raw).hexdigest(), tuple(items))
 
 
-def _item(line: str, where: str) -> Item:
+def _item(line: str, where: str, number: int) -> Item:
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError):
         raise Refusal(f"{where} is not JSON; a prompt file has one JSON object a line.") from None
     if not isinstance(data, dict):
-        raise Refusal(f"{where} is not a JSON object; it needs id, category and turns.")
-    name = data.get("id", data.get("question_id"))
+        raise Refusal(f"{where} is not a JSON object; it needs turns, and if you like category and id.")
+    name = data.get("id", data.get("question_id", f"line {number}"))
     if isinstance(name, bool) or not isinstance(name, (str, int)) or name == "":
-        raise Refusal(f"{where} has no id; give it “id” or “question_id”.")
+        raise Refusal(f"{where}: an id must be a word or a whole number; correct it, or leave it out to number the prompt by its line.")
     category = data.get("category", OTHER)
     if not isinstance(category, str) or not category or category == ALL:
         raise Refusal(f"{where}: category must be a word, and not “{ALL}”, which is the name of the total.")

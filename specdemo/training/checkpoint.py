@@ -44,8 +44,10 @@ def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """``(state, tensors)`` of a checkpoint; a missing or damaged one is refused with a sentence."""
+    if not (folder / NAME).is_file():
+        raise Refusal(f"There is no checkpoint in {folder}; name the folder of a run, or begin one without --resume.")
     try:
         with safe_open(folder / NAME, framework="pt") as file:
             return json.loads(file.metadata()["state"]), {k: file.get_tensor(k) for k in file.keys()}
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        raise Refusal(f"There is no usable checkpoint in {folder}; start again without --resume.") from None
+        raise Refusal(f"The checkpoint in {folder} is damaged; begin another run with another --out, from its drafter folder if it has one (--start).") from None
