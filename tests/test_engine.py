@@ -15,7 +15,7 @@ from specdemo.drafters.base import Draft
 from specdemo.engine import Request, Sampling, race
 from specdemo.engine.check import check_exact
 from specdemo.engine.lane import Lane
-from specdemo.engine.load import equal_widths
+from specdemo.engine.load import WIDTHS, Engine, calibrate, equal_widths
 from specdemo.engine.sampling import Noise, Rows
 from specdemo.engine.target import Target, bucket
 from specdemo.errors import Refusal
@@ -349,3 +349,46 @@ def test_a_pass_never_costs_more_than_a_wider_one():
     engine = tiny_engine()
     engine.widths, engine.cost = [1, 2, 4, 16], {1: 10.0, 2: 14.0, 4: 12.0, 8: 1.0, 16: 20.0}
     assert [engine.row_ms(n) for n in (1, 2, 3, 5, 16)] == [10.0, 12.0, 12.0, 20.0, 20.0]
+
+
+class Noisy:
+    """A tiny target whose passes take a scripted time on a scripted clock: ``width + 20`` ms, the exact one-row pass 22, plus what ``noise(call)`` adds."""
+
+    def __init__(self, monkeypatch, noise):
+        self.engine, self.clock, self.calls = tiny_engine(), 0.0, 0
+        real = self.engine.target.verify
+
+        def verify(*words, **more):
+            width = words[4]
+            self.clock += (20 if more.get("attention") == "masked" else width + 21) / 1e3 + noise(self.calls)
+            self.calls += 1
+            return real(*words, **more)
+
+        monkeypatch.setattr(self.engine.target, "verify", verify)
+        monkeypatch.setattr(Engine, "now", lambda _: self.clock)
+
+    def calibrated(self):
+        calibrate(self.engine)
+        return self.engine
+
+
+def test_costs_are_the_quiet_passes(monkeypatch):
+    engine = Noisy(monkeypatch, lambda call: 0.0).calibrated()
+    assert engine.cost == pytest.approx({w: w + 21 for w in WIDTHS}) and engine.one_row_ms == pytest.approx(20)
+
+
+@pytest.mark.parametrize("kind", ["busy for a while", "now and then"])
+def test_costs_outlast_a_busy_moment_at_load(monkeypatch, kind):
+    """The fault: a browser started while the model loaded, each width had one slow turn, and a race was said to run at 0.04 times plain decoding."""
+    rng = random.Random(0)
+    noise = {"busy for a while": lambda call: 0.9 * (0.5 + rng.random()) if call < 18 else 0.0, "now and then": lambda call: 0.5 if rng.random() < 0.5 else 0.0}[kind]
+    engine = Noisy(monkeypatch, noise).calibrated()
+    assert engine.cost == pytest.approx({w: w + 21 for w in WIDTHS}) and engine.one_row_ms == pytest.approx(20)
+
+
+def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
+    rng = random.Random(1)
+    noisy = Noisy(monkeypatch, lambda call: rng.random() * 2)
+    engine = noisy.calibrated()
+    assert noisy.clock < 150, "it gives up in the end (the widths are compared on the same clock afterwards)"
+    assert [engine.row_ms(w) for w in engine.widths] == sorted(engine.row_ms(w) for w in engine.widths)
