@@ -14,8 +14,8 @@ from .errors import Refusal
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = refused (one sentence on stderr), 130 = interrupted."""
     words = sys.argv[1:] if argv is None else argv
-    args = _parser(words[:1]).parse_args(words)
     try:
+        args = _parser(words[:1]).parse_args(words)  # within: a command's module takes seconds to import
         return args.run(args) or 0
     except Refusal as refusal:
         print(f"specdemo: {refusal}", file=sys.stderr)

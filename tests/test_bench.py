@@ -12,7 +12,7 @@ import specdemo.bench.cli as cli
 from specdemo.bench import make_report
 from specdemo.bench.html import page
 from specdemo.bench.lanes import BASELINE, uniqueness
-from specdemo.bench.report import DEGENERATE, baseline_rate, speedup
+from specdemo.bench.report import DEGENERATE, baseline_rate, remarks, speedup
 from specdemo.bench.run import RUNS, measure, resume
 from specdemo.bench.suite import Item
 from specdemo.errors import Refusal
@@ -82,6 +82,12 @@ def test_a_refused_prompt_is_left_out_and_named(tmp_path):
 @pytest.fixture()
 def report(tmp_path):
     return make_report(measure(Abacus().lanes(), ITEMS, plan(), tmp_path))
+
+
+@pytest.mark.parametrize("low, high, busy", [(0.994, 1.009, False), (2.763, 8.12, True), (0.5, 1.02, True), (0.95, 1.3, True)])
+def test_a_machine_too_busy_to_measure_on_is_named(report, low, high, busy):
+    report["plain"]["against_itself"] = [low, 1.0, high]
+    assert ("too busy for any speed-up here to mean something" in " ".join(remarks(report))) == busy
 
 
 def test_figures_by_hand(report):

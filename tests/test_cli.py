@@ -55,6 +55,15 @@ def test_every_command_explains_itself(command, capsys):
     assert "show this help" in said
 
 
+@pytest.mark.parametrize("command", ["bench", "device", "corpus", "train"])
+def test_an_interrupt_while_a_command_is_imported_is_no_traceback(command, capsys, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specdemo.__main__.importlib.import_module", interrupted)
+    assert main([command]) == 130 and capsys.readouterr().err == "specdemo: stopped.\n"
+
+
 def test_models_lists_every_pair_in_words_and_in_json(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
     monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)

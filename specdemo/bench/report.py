@@ -228,6 +228,8 @@ def remarks(report: dict[str, Any]) -> list[str]:
     if base["against_itself"]:
         low, _, high = base["against_itself"]
         out.append(f"Plain decoding against itself, twice within a heat: half of all ratios lie between {low:.3f} and {high:.3f}; smaller differences are noise.")
+        if not 0.9 < low <= high < 1.1:
+            out.append("That is too far from 1: the machine was too busy for any speed-up here to mean something. Run it again when it is idle.")
     if base["degenerate"]:
         out.append(f"{base['degenerate']:.0%} of the plain answers repeat themselves (4-gram uniqueness below {DEGENERATE}), which flatters every drafter; figures without them stand beside.")
     slower = [label for label, row in report["table"].items() if (row[ALL]["speedup"] or 1) < 1]

@@ -131,7 +131,7 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
             seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")  # its limits are the server's to name, in a sentence
         controls = MethodControls(methods, default)
     view = race_view(first_value(server), server.server_functions(), elem_id="race-view")
-    with gr.Accordion("Live chart: tokens against time (zoom and hover)", open=True):
+    with gr.Accordion("Tokens against time, to zoom and hover (drawn at the end of a race on this machine)", open=True):
         plot = gr.Plot(charts.tokens_over_time(server.recorded(first_name(server))), show_label=False, elem_id="plot")
 
     everything = [prompt, method, pair, rule, new_tokens, temperature, top_p, seed, *controls.components]

@@ -9,6 +9,7 @@ from fake_race import FakeBackend, fake_events
 from tools import fill, press, state, until, view_of
 
 from specdemo.events import dump_trace
+from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
@@ -237,3 +238,13 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, "Plotly draws no other race either"
     expect(view.locator(".sd-badge")).to_have_text("finished")
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
+
+
+def test_a_race_stopped_before_its_first_round_says_so_when_stepped(open_page, tmp_path):
+    events = [e for e in fake_events(tokens=12) if e.kind in ("start", "prefill")]
+    path = tmp_path / "cut.html"
+    path.write_text(export_html(events), encoding="utf-8")
+    page = open_page(path.as_uri(), offline=True)
+    expect(page.locator(".sd-banner")).to_contain_text("ends before its race did")  # the exported page warns, too
+    page.evaluate("() => { const view = document.getElementById('race').specdemo; view.player.finish(); view.receive({advance: 'x'}); }")
+    expect(page.locator(".sd-banner")).to_contain_text("stopped before its first round; Run starts a new one")

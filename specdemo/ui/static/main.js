@@ -13,5 +13,6 @@ function mountGradio(element, props, server, watch) {
 function mountPage(element, events) {
   const view = new View(element, { standalone: true });
   view.load(events, "recording");
+  view.warnIfCut();
   element.specdemo = view;
 }

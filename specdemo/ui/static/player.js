@@ -144,7 +144,7 @@ class Player {
     const { trace, running } = this.view;
     if (!running && (this.pinned || this.t >= trace.end)) {
       this.go(-1);
-      this.view.say("The race is over: Step goes through it again, from its first round. Run starts a new one.", "status");
+      this.view.say(!trace.beats.length ? "The race was stopped before its first round; Run starts a new one." : "The race is over: Step goes through it again, from its first round. Run starts a new one.", "status");
     }
     const checked = trace.beats.findLast((b) => b.kind === "verify"), here = this.beat < 0 ? null : trace.beats[this.beat];
     this.waiting = running && !this.pinned && (!checked || (here && here.kind === "verify" && here.round >= checked.round));

@@ -76,7 +76,10 @@ class View {
     if (!message || typeof message !== "object") return;
     if (message.run !== undefined && message.run !== this.run) this.begin(message);
     if (message.refusal) { this.runs(false); return this.say(message.refusal, "refusal"); }
-    if (message.ask) this.remember((this.asked = message.ask));
+    if (message.ask) {
+      this.remember((this.asked = message.ask));
+      if (!this.running) this.player.pause(); // what was shown so far is not what was asked for
+    }
     if (message.status) this.say(message.status, "status");
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
@@ -176,8 +179,12 @@ class View {
     if (typeof parsed === "string") this.say(parsed, "refusal");
     else {
       this.load(parsed);
-      if (!this.trace.done) this.say("This recording ends before its race did; what it holds is shown.", "status");
+      this.warnIfCut();
     }
+  }
+
+  warnIfCut() {
+    if (!this.trace.done) this.say("This recording ends before its race did; what it holds is shown.", "status");
   }
 
   async download(name) {
