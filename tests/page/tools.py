@@ -75,4 +75,11 @@ def press(page, name: str):
 
 
 def fill(page, name: str, text: str):
-    page.locator(f"#{name} textarea, #{name} input").first.fill(text)
+    """Type, and see that it stays: on a busy machine Gradio may still be putting the page's first values in place."""
+    box = page.locator(f"#{name} textarea, #{name} input").first
+    for _ in range(8):
+        box.fill(text)
+        page.wait_for_timeout(250)
+        if box.input_value() == text:
+            return
+    raise AssertionError(f"#{name} does not keep {text!r}")
