@@ -8,21 +8,18 @@ import json
 import sys
 from pathlib import Path
 
-from .errors import Refusal
+from .errors import Refusal, answered
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = refused (one sentence on stderr), 130 = interrupted."""
     words = sys.argv[1:] if argv is None else argv
-    try:
+
+    def work() -> int | None:
         args = _parser(words[:1]).parse_args(words)  # within: a command's module takes seconds to import
-        return args.run(args) or 0
-    except Refusal as refusal:
-        print(f"specdemo: {refusal}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("specdemo: stopped.", file=sys.stderr)
-        return 130
+        return args.run(args)
+
+    return answered(work)
 
 
 def _parser(command: list[str]) -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ import torch
 
 from ..engine.load import Engine, load_engine
 from ..engine.passes import draft_pass
-from ..errors import Refusal
+from ..errors import Refusal, answered
 from ..models.load import read_drafter
 from .data import read_corpus, split
 from .evaluate import Judge
@@ -90,25 +90,22 @@ def command() -> argparse.ArgumentParser:
     return parser
 
 
+def compare(args: argparse.Namespace, extra: list[str]) -> None:
+    """Train what is missing, judge everything, write ``shapes.json`` and ``shapes.md``."""
+    if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
+        raise Refusal(f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}.")
+    folders = [trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots]
+    with in_words(args.out, "--rows"):
+        engine = load_engine(args.pair)
+        rows = [row for folder in folders for row in judged(engine, folder, args.corpus, args.rows)]
+        (args.out / "shapes.json").write_text(json.dumps({"hardware": engine.hardware(), "dtype": str(engine.target.dtype).removeprefix("torch."), "minutes": args.minutes, "options": extra, "rows": rows}, indent=1))
+        (args.out / "shapes.md").write_text(table(rows) + "\n")
+    print(table(rows))
+
+
 def main(words: list[str] | None = None) -> int:
     args, extra = command().parse_known_args(words)
-    try:
-        if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
-            raise Refusal(f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}.")
-        folders = [trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots]
-        with in_words(args.out, "--rows"):
-            engine = load_engine(args.pair)
-            rows = [row for folder in folders for row in judged(engine, folder, args.corpus, args.rows)]
-            (args.out / "shapes.json").write_text(json.dumps({"hardware": engine.hardware(), "dtype": str(engine.target.dtype).removeprefix("torch."), "minutes": args.minutes, "options": extra, "rows": rows}, indent=1))
-            (args.out / "shapes.md").write_text(table(rows) + "\n")
-        print(table(rows))
-    except Refusal as refusal:
-        print(f"specdemo: {refusal}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("specdemo: stopped; the same line goes on.", file=sys.stderr)
-        return 130
-    return 0
+    return answered(lambda: compare(args, extra), "stopped; the same line goes on.")
 
 
 if __name__ == "__main__":
