@@ -27,17 +27,22 @@ def as_dict(event: Event | dict[str, Any]) -> dict[str, Any]:
 def windows(events: Iterable[Event | dict[str, Any]], gap: float = WINDOW_SECONDS, clock: Callable[[], float] = time.perf_counter) -> Iterator[list[dict[str, Any]]]:
     """Group events so that two groups are at least ``gap`` seconds apart; the first and the last go out at once.
 
-    Nothing waits: a group leaves with the first event that comes after its time is up, or with the end.
+    Nothing waits: a group leaves with the first event that comes after its time is up, or with the end, also where the end is an error.
     """
     group: list[dict[str, Any]] = []
-    due = float("-inf")
-    for event in events:
-        group.append(as_dict(event))
-        if clock() >= due:
-            yield group
-            group, due = [], clock() + gap
+    due, broken = float("-inf"), None
+    try:
+        for event in events:
+            group.append(as_dict(event))
+            if clock() >= due:
+                yield group
+                group, due = [], clock() + gap
+    except Exception as error:
+        broken = error
     if group:
         yield group
+    if broken is not None:
+        raise broken
 
 
 class OneThread:

@@ -120,11 +120,12 @@ class Server:
         if ticket is None:
             yield gr.skip(), gr.skip()
             return
-        (values, stepping, beside), plotted = ticket.wish, time.perf_counter()
+        (values, stepping, beside), plotted, begun = ticket.wish, time.perf_counter(), {}
         yield gr.skip(), charts.tokens_over_time([])  # not the race before
         try:
             for message in self.messages(self.ask(*values), ticket.cancel, stepping, beside):
                 events = self.runs.runs.get(message["run"])
+                begun = {"run": message["run"], "live": True, "stepping": stepping, "total": len(events or ())}
                 now = time.perf_counter()
                 # a browser on the engine's own processor draws Plotly's chart, unlike ours, after it said it was done: there it waits for the end
                 plot = bool(events) and ("ended" in message or (now - plotted >= PLOT_SECONDS and not message.get("ack")))
@@ -132,10 +133,10 @@ class Server:
                     plotted = now
                 yield message, charts.tokens_over_time(events) if plot else gr.skip()
         except Refusal as refusal:
-            yield {"run": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
+            yield begun | {"nonce": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
         except Exception:
             traceback.print_exc()
-            yield {"run": uuid.uuid4().hex, "refusal": BROKEN}, gr.skip()
+            yield begun | {"nonce": uuid.uuid4().hex, "refusal": BROKEN}, gr.skip()
         finally:
             ticket.cancel.set()
             self.visitors.finish(number)

@@ -205,6 +205,8 @@ class FakeBackend:
                 raise RuntimeError("a defect")
             events = fake_events(ask["prompt"], ask["method"], ask["max_new_tokens"], self.words, ask["rule"], params=ask["params"], sampling=ask["sampling"])
             for event in events:
+                if event.kind == "verify" and event.round == 4 and "out of memory" in ask["prompt"]:
+                    raise Refusal("The GPU ran out of memory; ask for fewer tokens.")
                 held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)

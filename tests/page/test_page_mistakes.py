@@ -56,6 +56,49 @@ def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
     expect(view.locator(".sd-prompt")).to_have_text("From a file")
 
 
+def test_the_last_words_of_a_replaced_run_do_not_bring_it_back(served, open_page):
+    """A run's last windows travel for a while after Stop; what was loaded meanwhile stays."""
+    page = open_page(served)
+    view = view_of(page)
+    old, new = ([e.to_dict() for e in fake_events(prompt=name, tokens=12)] for name in ("The old one", "From a file"))
+    half = len(old) // 2
+    page.evaluate("window.message = (m) => [...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.receive(m)")
+    send = lambda **message: page.evaluate("(m) => window.message(m)", message)  # noqa: E731
+    send(run="old", live=True, **{"from": 0}, events=old[:half])
+    send(ended=True)
+    send(run="file", live=False, play=False, **{"from": 0}, events=new)
+    for late in ({"status": "Loading the model …"}, {"from": half, "events": old[half:]}, {"ended": True, "total": len(old)}):
+        send(run="old", live=True, **late)
+    expect(view.locator(".sd-prompt")).to_have_text("From a file")
+    assert state(page, "[view.running, view.trace.events.length]") == [False, len(new)]
+
+
+@pytest.mark.parametrize("prompt", ["   ", "refuse me", "break now"])
+def test_a_refusal_takes_nothing_off_the_screen(served, open_page, prompt):
+    page = open_page(served, reduced_motion="reduce")
+    view = view_of(page)
+    fill(page, "prompt", "This stays")
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    fill(page, "prompt", prompt)
+    press(page, "Run")
+    expect(view.locator(".sd-banner-refusal")).to_be_visible()
+    expect(view.locator(".sd-prompt")).to_have_text("This stays")
+    assert state(page, "[view.running, view.trace.done !== null, view.trace.ar.length]") == [False, True, 96]
+
+
+def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
+    url, backend = held
+    page = open_page(url)
+    view = view_of(page)
+    fill(page, "prompt", "Please run out of memory")
+    press(page, "Run")
+    expect(view.locator(".sd-banner-refusal")).to_contain_text("ran out of memory")
+    expect(view.locator(".sd-badge")).to_have_text("stopped")
+    expect(view.locator(".sd-prompt")).to_have_text("Please run out of memory")
+    assert state(page, "[view.running, view.trace.rounds.filter((r) => r.verify).length]") == [False, 4]
+
+
 def test_a_recording_without_its_end_says_so(served, open_page, tmp_path):
     page = open_page(served)
     view = view_of(page)

@@ -93,3 +93,12 @@ function icon(name) {
 function nextFrame(f) {
   return (window.specdemoFrame || window.requestAnimationFrame.bind(window))(f);
 }
+
+/** Gradio marks its dark theme on the body; a page of our own follows the system. */
+function watchTheme(root, standalone) {
+  const dark = standalone ? matchMedia("(prefers-color-scheme: dark)") : null;
+  const set = () => { root.dataset.theme = (dark ? dark.matches : document.body.classList.contains("dark")) ? "dark" : "light"; };
+  set();
+  if (dark) dark.addEventListener("change", set);
+  else new MutationObserver(set).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+}

@@ -223,3 +223,12 @@ class Tip {
     this.box.hidden = true;
   }
 }
+
+/** Masks and guesses of the round under way. */
+function ghostCells(trace, round, stage, upto) {
+  if (stage === "draft" && round.draft) return mainPath(round.draft).map((i) => ({ kind: "ghost-word", text: trace.word(round.draft.tokens[i]) }));
+  const first = round.frames.length ? num(round.frames[0].row) : 0;
+  const frames = round.frames.slice(0, upto).filter((f) => num(f.row) === first);
+  const frame = frames[frames.length - 1];
+  return frame ? list(frame.ids).map((id, k) => (list(frame.masked)[k] ? { kind: "mask", text: "" } : { kind: "ghost-word", text: trace.word(id) })) : [];
+}

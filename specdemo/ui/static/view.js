@@ -12,6 +12,8 @@ class View {
     this.trace = new Trace();
     this.running = false;
     this.run = null;
+    this.total = 0; // events the server is known to have
+    this.past = new Set(); // runs that something else has replaced
     this.root = h("div", { class: "sd", "data-theme": "light" });
     this.tip = new Tip(this.root);
     this.spoken = h("p", { class: "sd-sr", role: "status", "aria-live": "polite" });
@@ -74,8 +76,11 @@ class View {
   /** A message from the page: new events of a run, a word about its state, a step, or a refusal. */
   receive(message) {
     if (!message || typeof message !== "object") return;
-    if (message.run !== undefined && message.run !== this.run) this.begin(message);
-    if (message.refusal) { this.runs(false); return this.say(message.refusal, "refusal"); }
+    if (message.run !== undefined && message.run !== this.run) {
+      if (this.past.has(message.run)) return; // its last words come after what took its place
+      this.begin(message);
+    }
+    if (message.refusal) return this.refused(message.refusal, num(message.total));
     if (message.ask) {
       this.remember((this.asked = message.ask));
       if (!this.running) this.player.pause(); // what was shown so far is not what was asked for
@@ -89,10 +94,11 @@ class View {
   }
 
   begin(message) {
+    this.past.add(this.run);
     this.run = message.run;
     this.runs(Boolean(message.live));
     this.trace = new Trace();
-    this.total = 0; // events the server is known to have
+    this.total = 0;
     this.say("", "status");
     this.player.reset(!message.stepping);
     Object.values(this.lanes).forEach((lane) => lane.reset());
@@ -112,7 +118,7 @@ class View {
     const have = this.trace.events.length;
     this.total = Math.max(this.total, from + events.length);
     if (from > have) return this.fetchMissing();
-    if (from === 0 && !have && events.length) this.say("", "status");
+    if (from === 0 && !have && events.length && !this.banner.classList.contains("sd-banner-refusal")) this.say("", "status");
     for (const event of events.slice(have - from)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
@@ -148,12 +154,28 @@ class View {
   }
 
   ended(total) {
-    this.runs(false);
-    if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
+    this.closeLive();
+    this.catchUp(total);
+    if (this.trace.events.length >= this.total && !this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
+    this.schedule();
+  }
+
+  /** What a run had written, or what was on screen before it, stays. */
+  refused(words, total) {
+    this.closeLive();
+    this.say(words, "refusal");
+    this.catchUp(total);
+    this.schedule();
+  }
+
+  catchUp(total) {
     this.total = Math.max(this.total, total);
     if (this.trace.events.length < this.total) this.fetchMissing();
-    else if (!this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
-    this.schedule();
+  }
+
+  closeLive() {
+    this.runs(false);
+    if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
   }
 
   say(text, kind) {
@@ -320,22 +342,4 @@ class View {
   stepRound(by) {
     this.player.stepRound(by);
   }
-}
-
-/** Masks and guesses of the round under way. */
-function ghostCells(trace, round, stage, upto) {
-  if (stage === "draft" && round.draft) return mainPath(round.draft).map((i) => ({ kind: "ghost-word", text: trace.word(round.draft.tokens[i]) }));
-  const first = round.frames.length ? num(round.frames[0].row) : 0;
-  const frames = round.frames.slice(0, upto).filter((f) => num(f.row) === first);
-  const frame = frames[frames.length - 1];
-  return frame ? list(frame.ids).map((id, k) => (list(frame.masked)[k] ? { kind: "mask", text: "" } : { kind: "ghost-word", text: trace.word(id) })) : [];
-}
-
-/** Gradio marks its dark theme on the body; a page of our own follows the system. */
-function watchTheme(root, standalone) {
-  const dark = standalone ? matchMedia("(prefers-color-scheme: dark)") : null;
-  const set = () => { root.dataset.theme = (dark ? dark.matches : document.body.classList.contains("dark")) ? "dark" : "light"; };
-  set();
-  if (dark) dark.addEventListener("change", set);
-  else new MutationObserver(set).observe(document.body, { attributes: true, attributeFilter: ["class"] });
 }
