@@ -56,7 +56,7 @@ class SerialDrafter:
             logits.append(step(token, k))
             column = pick(logits[-1], context if ratio else None)
             columns.append(column)
-            token = column if self.net.vocab_ids is None else self.net.vocab_ids[column]
+            token = column if self.net.vocab_ids is None else self.net.vocab_ids[column[None]][0]  # a bare number as index would wait for the device
         if self.block is None:
             self.read = list(context.ids)  # drafted tokens in the cache are rolled back at the next round
         logits, columns = torch.stack(logits), torch.stack(columns)

@@ -16,6 +16,7 @@ class Masked:
     Args:
         seen: ``[w, w]`` bool, which rows of this pass each row attends to (itself included).
         length: committed slots; the pass occupies the ``w`` slots after them.
+        positions: ``[w]`` of the rows, on the host, so that nothing waits for the device.
     """
 
     def __init__(self, seen: torch.Tensor, length: int, slots: int, group: int, dtype: torch.dtype, positions: torch.Tensor | None = None):
@@ -48,6 +49,7 @@ class Placeless:
         w, device = len(seen), seen.device
         cut = torch.where(positions < self.SHORT, 0, (positions // self.NEAR - 1) * self.NEAR)  # [w], never past the committed context
         first, last = int(cut.min()), int(cut.max())
+        cut = cut.to(device)
         self.first, self.end = first, length + w
         at = torch.arange(max(slots, self.end), device=device)
         near = torch.ones(w, self.end - first, dtype=torch.bool, device=device)

@@ -23,7 +23,7 @@ def verify_event(draft: Draft, rows: Rows, accepted: Accepted, kept: list[tuple[
     picks: list[int | None] = [None] * (n + 1)
     for node, token in zip(walked, [*(draft.tokens[i] for i in accepted.path), accepted.token], strict=True):
         picks[node + 1] = token
-    probs = {node: rows.raw_probs(node + 1) for node in walked} if record else {}
+    probs = {node: rows.raw_probs(node + 1).cpu() for node in walked} if record else {}
     p = [float(probs[draft.parent[i]][draft.tokens[i]]) if draft.parent[i] in probs else None for i in range(n)]
     items = []
     for index, (token, text) in enumerate(kept):

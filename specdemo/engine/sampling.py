@@ -150,5 +150,5 @@ class Rows:
 
     def top2_gap(self, row: int) -> float:
         """Distance between the two best raw logits: 0 is an exact tie."""
-        best = self.logits[row].float().topk(2).values
-        return float(best[0] - best[1])
+        first, second = self.logits[row].float().topk(2).values.tolist()
+        return first - second

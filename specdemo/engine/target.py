@@ -138,7 +138,7 @@ class Target:
         """Commit ``ids`` after the cache's content (prefill) and return the last row's logits ``[1, V]`` and taps ``[n, len(taps) * H]``."""
         n = len(ids)
         seen = torch.ones(n, n, dtype=torch.bool, device=self.device).tril_()
-        hidden, features = self._forward(cache, self._ids(ids), torch.arange(cache.length, cache.length + n, device=self.device), seen, taps)
+        hidden, features = self._forward(cache, self._ids(ids), torch.arange(cache.length, cache.length + n), seen, taps)
         cache.length += n
         return self.head(hidden[-1:]), features
 
@@ -164,7 +164,7 @@ class Target:
         if max(depth) > Placeless.NEAR:
             raise ValueError(f"a draft of depth {max(depth)}; at most {Placeless.NEAR} is exact")
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
-        positions = torch.tensor(depth, device=self.device).add_(cache.length).clamp_(max=self.max_positions - 1)
+        positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, attention)
         return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
 
@@ -174,10 +174,10 @@ class Target:
     def _forward(
         self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...], attention: str = "masked"
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass each row attends to."""
+        """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass each row attends to, ``positions [w]`` lies on the host."""
         w = len(ids)
         attend = KINDS[attention](seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype, positions)
-        slots = torch.arange(cache.length, cache.length + w, device=self.device)
+        slots, positions = torch.arange(cache.length, cache.length + w, device=self.device), positions.to(self.device)
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         x, kept = self.embedding[ids], {}
         for index, layer in enumerate(self.layers):

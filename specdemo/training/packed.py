@@ -40,7 +40,7 @@ class Taps:
 
         Rows are padded at their end, so causality alone keeps padding out of everything that counts.
         """
-        last = self.body(input_ids=ids, use_cache=False).last_hidden_state
+        last = self.body(input_ids=ids, use_cache=ids.is_cuda).last_hidden_state  # without a cache the library asks the device whether rows are packed, and waits
         features = torch.cat([last if i == self.end else self.seen[i] for i in self.layer_ids], dim=-1) if self.layer_ids else last[..., :0]
         self.seen.clear()
         return features, last

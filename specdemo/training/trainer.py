@@ -132,6 +132,8 @@ class Trainer:
         weight = weight * (labels >= 0)
         streak = self.progress() >= (STREAK_FROM[s.kind] if s.streak_from < 0 else s.streak_from)
         keep = torch.ones_like(masked[..., 1:]).nonzero(as_tuple=True) if streak else (weight[..., 1:] > 0).nonzero(as_tuple=True)
+        if s.kind == "markov":
+            keep = tuple(k[keep[2] > 0] for k in keep)  # the first slot's block has seen the token before it
         keep, picked = tuple(self.move(k) for k in keep), self.move(labels[..., 1:][keep])
         ids, spots = self.move(tokens), self.move(anchors)
         features, last = self.taps.read(ids)
@@ -139,9 +141,7 @@ class Trainer:
             hidden = self.blocks(self.net, self.embedding, features, self.move(truth), self.move(masked), spots)
         self.anchors_seen += int(valid.sum())
         if s.kind == "markov":
-            late = keep[2] > 0  # the first slot's block has seen the token before it
-            at = tuple(k[late] for k in keep)
-            return self.follow_loss(hidden[:, :, 1:][at], ids[at[0], spots[at[0], at[1]] + at[2]], picked[late], self.move(weight[..., 1:])[at])
+            return self.follow_loss(hidden[:, :, 1:][keep], ids[keep[0], spots[keep[0], keep[1]] + keep[2]], picked, self.move(weight[..., 1:])[keep])
         exact = streak and (not s.surrogate or (s.kind == "streak" and self.progress() >= s.exact_from))
         mix, teacher = 0.0 if exact else s.mix, None
         if mix > 0:  # the state that predicts the token at anchor + k stands one position earlier

@@ -1,0 +1,131 @@
+"""A made-up accelerator: tensors say they are on ``cuda:0`` while their values lie on the host, and mixing the two fails as it does on a GPU.
+
+It finds, without a GPU, a tensor left behind on the host, a buffer that did not move, and every place where the host waits for the device.
+It cannot find kernels that compute otherwise, memory that runs out, or faults of graphs and streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from unittest import mock
+
+import torch
+from torch.nn.utils import clip_grad
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+DEVICE = torch.device("cuda", 0)
+aten = torch.ops.aten
+MIXING = {aten.copy_.default, aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}  # these take both kinds
+WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default}
+
+
+class Pretended(torch.Tensor):
+    """A tensor on the made-up device; ``host`` holds its values."""
+
+    @staticmethod
+    def __new__(cls, real: torch.Tensor):
+        with torch.inference_mode(False):
+            made = torch.Tensor._make_wrapper_subclass(cls, real.shape, strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype, device="cpu")
+        made.host = real
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    device = property(lambda self: DEVICE)
+    is_cuda = property(lambda self: True)
+
+    def __repr__(self):
+        return f"Pretended({self.host!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        strangers = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.dim()]
+        if strangers and func not in MIXING:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but {func} got {[tuple(x.shape) for x in strangers]} on cpu beside cuda:0")
+        masks = func is aten.index.Tensor and any(x is not None and x.dtype == torch.bool for x in args[1])  # how many rows it gives is known on the device alone
+        if func in WAITING or masks:
+            waited(str(func))
+        if func is aten._fused_sdp_choice.default:
+            return 0  # plain products: no kernel of the host's own
+        out = func(*tree_map_only(Pretended, lambda x: x.host, args), **tree_map_only(Pretended, lambda x: x.host, kwargs))
+        name = func._schema.name.removeprefix("aten::")
+        if "out" in kwargs or out is None:
+            return kwargs.get("out")
+        return args[0] if name.endswith("_") and not name.endswith("__") else tree_map_only(torch.Tensor, Pretended, out)
+
+
+WAITS: list[str] = []  # "what file:line" of our code, in the order they happened
+
+
+def waited(what: str) -> None:
+    ours = [f for f in traceback.extract_stack() if "/specdemo/" in f.filename]
+    WAITS.append(f"{what} {ours[-1].filename.rpartition('/specdemo/')[2]}:{ours[-1].lineno}" if ours else what)
+
+
+def lift(x: torch.Tensor) -> torch.Tensor:
+    return x if isinstance(x, Pretended) else Pretended(x.detach())
+
+
+class Pretending(TorchFunctionMode):
+    """Catches what Python code says about devices before torch looks for a real one."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu):
+            return moved(func, args, kwargs)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        if args and isinstance(args[0], Pretended):
+            if func is torch.Tensor.tolist:
+                waited("tolist")
+                return args[0].host.tolist()
+            if func in (torch.Tensor.numpy, torch.Tensor.__array__):
+                raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
+            return tree_map_only(torch.Tensor, lift, func(*args, **{**kwargs, "device": "cpu"}))
+        return func(*args, **kwargs)
+
+
+def moved(func, args, kwargs):
+    """``Tensor.to`` in all its forms, ``cuda`` and ``cpu``."""
+    x, rest = args[0], [] if func is not torch.Tensor.to else list(args[1:])
+    where = {torch.Tensor.cuda: DEVICE, torch.Tensor.cpu: torch.device("cpu")}.get(func, kwargs.get("device"))
+    dtype = kwargs.get("dtype")
+    for word in rest:
+        if isinstance(word, torch.Tensor):
+            where, dtype = word.device, word.dtype
+        elif isinstance(word, torch.dtype):
+            dtype = word
+        elif isinstance(word, (str, torch.device)):
+            where = torch.device(word)
+    if where is not None and torch.device(where).type == "cpu" and isinstance(x, Pretended):
+        waited("to the host")
+        x = x.host
+    elif where is not None and torch.device(where).type == "cuda":
+        x = lift(x)
+    return x if dtype is None else torch.Tensor.to(x, dtype)
+
+
+def by_device(groups, *_, **__):
+    """What torch's own grouping, which asks below Python, would say."""
+    return {(groups[0][0].device, groups[0][0].dtype): (list(groups), list(range(len(groups[0]))))}
+
+
+@contextlib.contextmanager
+def pretended_gpu():
+    """Inside, ``cuda`` is there and is the made-up device; yields the list of places where the host waited for it."""
+    autocast, generator, overwrite = torch.autocast, torch.Generator, torch.__future__.get_overwrite_module_params_on_conversion()
+    answers = {"is_available": True, "is_bf16_supported": True, "synchronize": None, "empty_cache": None, "get_device_name": "a made-up accelerator", "current_device": 0}
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer))
+        stack.enter_context(mock.patch.object(torch, "autocast", lambda _, *more, **options: autocast("cpu", *more, **options)))
+        stack.enter_context(mock.patch.object(torch, "Generator", lambda *_, **__: generator()))
+        stack.enter_context(mock.patch.object(clip_grad, "_group_tensors_by_device_and_dtype", by_device))
+        torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter becomes another object when its module moves
+        stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrite)
+        stack.enter_context(Pretending())
+        WAITS.clear()
+        yield WAITS
