@@ -126,7 +126,8 @@ class Verify(Event):
     source is ``accepted`` (a draft), ``correction`` (the target's own token where a draft was wrong), ``bonus`` (after everything
     was right) or ``plain`` (nothing was drafted); node is the index in the draft or null; p is the target's probability of it, q the drafter's;
     rank is the place of the kept token among the drafter's candidates there (1 = first; null = not among them).
-    ``status`` has one word per node: ``accepted``, ``rejected`` (its parent was kept, it was not) or ``unreached``.
+    ``status`` has one word per node: ``accepted``, ``rejected`` (its parent was kept, it was not), ``unreached``, or ``dropped`` (accepted, but the answer had ended
+    before it).
     """
 
     kind: ClassVar[str] = "verify"

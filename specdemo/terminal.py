@@ -49,7 +49,7 @@ def run_race(args: argparse.Namespace) -> int:
     from .engine import load_engine, race
 
     console = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
-    with console.status("Loading") as status:
+    with Console(file=sys.stderr).status("Loading") as status:  # to be seen where the text goes into a file
         engine = load_engine(args.pair, args.dtype, args.device, lambda message, part: status.update(message if part is None else f"{message} {part:.0%}"))
     console.print(_legend())
     events: list[Event] = []

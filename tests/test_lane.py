@@ -81,7 +81,8 @@ def test_stop_string_over_tokens_and_rounds(kind, stop):
     verdicts = [e for e in events if isinstance(e, Verify)]
     shown = "".join(k["text"] for e in verdicts for k in e.kept)
     assert stop[0] not in shown and len(lane.output) - 1 == sum(len(e.kept) for e in verdicts)
-    assert verdicts[-1].cut == (0 if kind in ("none", "wrong") else sum(s == "accepted" for s in verdicts[-1].status) + 1 - len(verdicts[-1].kept))
+    assert verdicts[-1].cut == (0 if kind in ("none", "wrong") else verdicts[-1].status.count("accepted") + verdicts[-1].status.count("dropped") + 1 - len(verdicts[-1].kept))
+    assert all(v.status.count("accepted") == sum(k["node"] is not None for k in v.kept) for v in verdicts), "what is called accepted was written"
 
 
 def test_counters():

@@ -16,8 +16,8 @@ def verify_event(draft: Draft, rows: Rows, accepted: Accepted, kept: list[tuple[
     """
     n = len(draft.tokens)
     walked = [-1, *accepted.path]  # the nodes whose row was asked, -1 = anchor
-    on_path = set(accepted.path)
-    status = ["accepted" if i in on_path else "rejected" if draft.parent[i] in walked else "unreached" for i in range(n)]
+    on_path, written = set(accepted.path), set(accepted.path[: len(kept)])
+    status = ["accepted" if i in written else "dropped" if i in on_path else "rejected" if draft.parent[i] in walked else "unreached" for i in range(n)]
     leaf = walked[-1] not in draft.parent
     own = "plain" if not n else "bonus" if accepted.path and leaf else "correction"
     picks: list[int | None] = [None] * (n + 1)

@@ -178,6 +178,31 @@ def test_a_race_cut_short_anywhere_can_be_looked_at(exported, cut):
     expect(page.locator(".sd-where")).not_to_be_empty()
 
 
+def test_drafts_behind_the_end_are_not_called_kept(exported):
+    events = [e.to_dict() for e in fake_events(tokens=30)]
+    last = next(e for e in events if e["kind"] == "verify" and e["round"] == 0)
+    behind = [i for i, word in enumerate(last["status"]) if word == "accepted"][1:]
+    last["status"] = ["dropped" if i in behind else word for i, word in enumerate(last["status"])]
+    last["kept"], last["cut"] = last["kept"][:1], len(last["kept"]) - 1
+    events = [*events[: events.index(last) + 1], events[-1]]
+    page = exported(events, reduced_motion="reduce")
+    page_state(page, f"view.openRound({last['round']})")
+    page.get_by_role("tab", name="Tree").click()
+    assert page.locator(".sd-box-dropped").count() == len(behind) and page.locator(".sd-box-accepted").count() == 1
+    expect(page.locator("[data-part=round] .sd-key").last).to_contain_text("– dropped after the end")
+    label = page.locator("[data-part=chart-accept] svg").get_attribute("aria-label")
+    assert label == "Acceptance by position: +1 100 %", "what was never asked is not counted as refused"
+
+
+def test_counted_things_have_whole_numbers_on_their_axes(exported):
+    page = exported(list(fake_events(tokens=3)), reduced_motion="reduce")
+    for chart in ("chart-rounds", "chart-time"):
+        labels = page.locator(f"[data-part={chart}] .sd-ty").all_text_contents()
+        assert len(labels) > 1 and all(label.isdigit() for label in labels), labels
+    rounds = [t for t in page.locator("[data-part=chart-rounds] .sd-tx").all_text_contents() if t[0].isdigit()]
+    assert rounds and all(label.isdigit() for label in rounds), rounds
+
+
 def test_a_missed_window_is_fetched_again(exported):
     events = [e.to_dict() for e in fake_events(tokens=30)]
     page = exported(events[:1], reduced_motion="reduce")

@@ -2,9 +2,10 @@
 
 const BOX = { w: 340, h: 190, l: 48, r: 10, t: 10, b: 32 };
 
-function ticks(high, n = 4) {
-  const raw = high / n || 1, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((m) => m >= raw);
+/** Where an axis is labelled; counted things have whole numbers only. */
+function ticks(high, n = 4, whole = false) {
+  const raw = Math.max(high / n || 1, whole ? 1 : 0), power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((m) => m >= raw && (!whole || Number.isInteger(m)));
   return Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 
@@ -12,10 +13,11 @@ const tick = (v) => (v >= 100 || Number.isInteger(v) ? String(Math.round(v)) : v
 
 /** Axes; returns the svg and the scales. */
 function frame({ xhigh, yhigh, xlabel, ylabel, label, xbands }) {
+  const counts = (word) => ["round", "tokens", "tokens written", "positions"].includes(word);
   const svg = s("svg", { class: "sd-plot", viewBox: `0 0 ${BOX.w} ${BOX.h}`, role: "img", "aria-label": label });
   const sx = (v) => BOX.l + ((BOX.w - BOX.l - BOX.r) * v) / (xhigh || 1), sy = (v) => BOX.h - BOX.b - ((BOX.h - BOX.t - BOX.b) * v) / (yhigh || 1);
-  for (const v of ticks(yhigh)) svg.append(s("line", { class: "sd-grid", x1: BOX.l, x2: BOX.w - BOX.r, y1: sy(v), y2: sy(v) }), s("text", { class: "sd-ty", x: BOX.l - 5, y: sy(v) + 4, text: tick(v) }));
-  if (!xbands) for (const v of ticks(xhigh, 5)) svg.append(s("text", { class: "sd-tx", x: sx(v), y: BOX.h - BOX.b + 14, text: tick(v) }));
+  for (const v of ticks(yhigh, 4, counts(ylabel))) svg.append(s("line", { class: "sd-grid", x1: BOX.l, x2: BOX.w - BOX.r, y1: sy(v), y2: sy(v) }), s("text", { class: "sd-ty", x: BOX.l - 5, y: sy(v) + 4, text: tick(v) }));
+  if (!xbands) for (const v of ticks(xhigh, 5, counts(xlabel))) svg.append(s("text", { class: "sd-tx", x: sx(v), y: BOX.h - BOX.b + 14, text: tick(v) }));
   svg.append(s("text", { class: "sd-tx", x: (BOX.l + BOX.w) / 2, y: BOX.h - 3, text: xlabel }), s("text", { class: "sd-tx", x: 10, y: BOX.h / 2 - 8, transform: `rotate(-90 10 ${BOX.h / 2 - 8})`, text: ylabel }));
   return { svg, sx, sy };
 }

@@ -191,7 +191,7 @@ function nodeLines(trace, round, i) {
   const { draft, verify } = round;
   const lines = [[boxed(trace.word(draft.tokens[i]), 40), "head"]];
   const status = verify && verify.status[i];
-  if (status) lines.push([{ accepted: "accepted by the target", rejected: "rejected: the target chose another token here", unreached: "not reached: something before it was rejected" }[status] || status, status]);
+  if (status) lines.push([{ accepted: "accepted by the target", rejected: "rejected: the target chose another token here", unreached: "not reached: something before it was rejected", dropped: "the target agreed, but the answer had ended before it" }[status] || status, status]);
   lines.push(`${draft.depth[i]} after the anchor${draft.origin[i] ? ` · from ${draft.origin[i]}` : ""}`);
   if (maybe(draft.q[i]) !== null) lines.push(`drafter's probability q = ${percent(draft.q[i])}`);
   if (verify && maybe(verify.p[i]) !== null) lines.push(`target's probability p = ${percent(verify.p[i])}`);

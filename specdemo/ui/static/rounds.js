@@ -1,6 +1,6 @@
 // One round opened up: its denoising steps, its lattice of candidates, its tree.
 
-const STATUS_MARK = { accepted: "✓", rejected: "✗", unreached: "·" };
+const STATUS_MARK = { accepted: "✓", rejected: "✗", unreached: "·", dropped: "–" };
 
 /** Nodes of the draft along `ids` from the anchor, -1 where the tree does not go there. */
 function follow(draft, ids) {

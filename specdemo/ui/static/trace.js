@@ -178,7 +178,7 @@ function acceptanceByDepth(rounds) {
   const rows = [];
   for (const r of rounds) {
     if (!r.draft || !r.verify || !r.draft.tokens.length) continue;
-    const deepest = Math.max(...r.draft.depth);
+    const deepest = num(r.verify.cut) ? Math.min(r.accepted, Math.max(...r.draft.depth)) : Math.max(...r.draft.depth); // nothing was asked past the end
     for (let d = 1; d <= deepest; d++) {
       rows[d - 1] = rows[d - 1] || { depth: d, drafted: 0, tested: 0, kept: 0 };
       rows[d - 1].drafted += 1;

@@ -3,7 +3,7 @@
 function treeView(trace, round, stage, upto, room) {
   const { draft, verify } = round;
   if (!draft || stage === "denoise") return [h("p", { class: "sd-empty", text: "The candidates appear here when denoising is over." })];
-  const out = [draftTable(trace, round, stage), lengthNote(draft.notes.length)].filter(Boolean);
+  const out = [draftTable(trace, round, stage), lengthNote(draft.notes)].filter(Boolean);
   if (!draft.tokens.length) return [...out, h("p", { class: "sd-empty", text: draft.notes.why ? str(draft.notes.why) : "Nothing was drafted: the target wrote this token alone." })];
   const seen = stage === "verify";
   const bounds = list(draft.notes.boundaries).map((r) => num(r));
@@ -34,7 +34,7 @@ function treeView(trace, round, stage, upto, room) {
   if (own) ownToken(trace, round, own, rows, { svg, edge, x, y, W, H, left });
   const words = bounds.length ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there. " : "";
   const stripes = origins.length > 1 ? `Grey stripe on the left: from ${origins.slice(1).join(", ")}; without: from ${origins[0]}. ` : "";
-  const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? "✓ kept, ✗ rejected, · not reached; ★ the target's own choice; orange or green box = the token the target added." : "Bar in each box: the drafter's probability."}` });
+  const key = h("p", { class: "sd-key", text: `${words}${stripes}${seen ? `✓ kept, ✗ rejected, · not reached${verify.cut ? ", – dropped after the end" : ""}; ★ the target's own choice; orange or green box = the token the target added.` : "Bar in each box: the drafter's probability."}` });
   return [...out, h("div", { class: "sd-scroll" }, svg), key];
 }
 
@@ -111,7 +111,8 @@ function draftChips(trace, round, ids, seen) {
   });
 }
 
-function lengthNote(length) {
+function lengthNote({ length, lattice }) {
   if (!length || typeof length !== "object") return null;
-  return h("p", { class: "sd-key", text: `Adaptive draft length: k = ${num(length.k)} positions this round (running means: generated ${num(length.gen).toFixed(1)}, accepted ${num(length.acc).toFixed(1)}).` });
+  const wide = list(lattice).length, short = wide && wide < num(length.k) ? `, of which the search used ${wide}, as the text may end there` : "";
+  return h("p", { class: "sd-key", text: `Adaptive draft length: k = ${num(length.k)} positions this round${short} (running means: generated ${num(length.gen).toFixed(1)}, accepted ${num(length.acc).toFixed(1)}).` });
 }
