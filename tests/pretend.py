@@ -119,6 +119,8 @@ def pretended_gpu():
     autocast, generator, overwrite = torch.autocast, torch.Generator, torch.__future__.get_overwrite_module_params_on_conversion()
     answers = {"is_available": True, "is_bf16_supported": True, "synchronize": None, "empty_cache": None, "get_device_name": "a made-up accelerator", "current_device": 0}
     with contextlib.ExitStack() as stack:
+        for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):  # what is captured runs at once
+            stack.enter_context(mock.patch.object(torch.cuda, name, mock.MagicMock()))
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer))
         stack.enter_context(mock.patch.object(torch, "autocast", lambda _, *more, **options: autocast("cpu", *more, **options)))

@@ -10,9 +10,11 @@ from pretend import Pretended, pretended_gpu
 from test_training_run import periodic_corpus
 from tiny_models import make_tiny_target
 
+from specdemo.bench import device
 from specdemo.drafters import METHODS
 from specdemo.engine import Request, race
 from specdemo.engine.load import Engine
+from specdemo.engine.passes import draft_pass
 from specdemo.engine.sampling import Sampling
 from specdemo.engine.target import Target
 from specdemo.models.load import load_target
@@ -152,3 +154,12 @@ def test_every_method_races_there(engine, gpu, method, more):
         drafting = Counter(w for w in gpu if w.rpartition(" ")[2].startswith("drafters/"))
         passes_a_round = more.get("params", {}).get("steps") or {"specdiff": 2, "d2sd": 2, "best": 2}.get(method, 1)
         assert max(drafting.values(), default=0) <= passes_a_round * done.result["spec"]["rounds"], drafting
+
+
+def test_the_device_report_runs_there(engine):
+    report = device.passes(engine, repeats=1)
+    assert all(one["max_difference"] < 1e-3 for one in report.values())
+    assert {"eager_ms", "masked_ms", "masked_graph_ms"} <= set(report["8"])
+    assert device.attentions(engine, repeats=1) and draft_pass(engine, repeats=1)
+    raced = device.races(engine, ["block"], ["w7 w21"], max_new_tokens=8)["block"]
+    assert raced["identical"] == raced["runs"] == 1
