@@ -55,11 +55,11 @@ def test_it_is_as_strict_as_a_gpu(gpu):
 def test_gradients_are_the_hosts():
     weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     found = []
-    for device in ("cpu", "cuda"):
+    for where in ("cpu", "cuda"):
         layer = torch.nn.Linear(4, 4, bias=False)
         layer.weight.data.copy_(weight)
-        layer = layer.to(device)
-        layer(torch.eye(4, device=device)).square().sum().backward()
+        layer = layer.to(where)
+        layer(torch.eye(4, device=where)).square().sum().backward()
         found.append(layer.weight.grad.cpu())
     assert torch.equal(*found)
 

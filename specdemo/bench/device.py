@@ -106,7 +106,7 @@ def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
 
     target, out = engine.target, {}
     with torch.inference_mode():
-        for context in (160, 1000):
+        for context in (160, min(1000, target.max_positions - 64)):
             cache = target.new_cache(context + 64)
             target.read(cache, [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)])
             for nodes in (15, 31):
