@@ -373,3 +373,16 @@ def test_blocks_longer_than_the_network_are_refused(monkeypatch, name):
     field = "k_max" if name == "diffuspec" else "gamma"
     with pytest.raises(Refusal, match=f"{field} = 9 is more than this drafter's block of 7 masks"):
         make(monkeypatch, name, {field: 9}, block=FakeNet(noisy, block_size=8))
+
+
+@pytest.mark.parametrize("name", ["block", "tree", "best", "specdiff", "specdiff2", "diffuspec", "d2sd", "ar-draft"])
+def test_the_usual_length_follows_a_shorter_block(monkeypatch, name):
+    """Who trains a block of 4 races it without naming a length; what was used stands in the parameters."""
+    field = "k_max" if name == "diffuspec" else "gamma"
+    drafter = make(monkeypatch, name, {}, block=FakeNet(noisy, block_size=4), vp=FakeNet(noisy, block_size=3))
+    most = 2 if name == "d2sd" else 3  # both networks of D²SD fill the block
+    assert getattr(drafter.params, field) == most
+    if name == "diffuspec":
+        assert drafter.params.k_min == most
+    draft = drafter.propose(context([1, 2, 3, 0], (0, 3), record=True))
+    assert draft.tokens and max(draft.depths()) <= most

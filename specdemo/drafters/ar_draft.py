@@ -25,15 +25,16 @@ class SerialDrafter:
         """``shared``: a Session to run serially instead of loading another block network."""
         from .session import load_network, session
 
-        self.gamma, self.device, self.vocab_size = params.gamma, loaded.device, loaded.model.config.vocab_size
+        self.device, self.vocab_size = loaded.device, loaded.model.config.vocab_size
         self.block = None if "ar" in loaded.pair.drafters else shared or session(loaded)
         if self.block is None:
             self.net = load_network(loaded, "ar")
             self.layer_ids, self.weights = (), self.net.weights
         else:
-            self.block.check_gamma(self.gamma)
+            params = self.block.fit(params)
             self.net, self.layer_ids = self.block.net, self.block.layer_ids
             self.weights = f"{self.net.weights}, run one token at a time (no autoregressive drafter trained yet)"
+        self.params, self.gamma = params, params.gamma
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.read: list[int] = []  # what the autoregressive network's cache holds

@@ -22,14 +22,14 @@ class BlockChain:
         from .session import session
 
         self.session = session(loaded)
-        self.gamma, self.follow = self.session.check_gamma(params.gamma), params.follow == "yes"
+        self.params = self.session.fit(params)
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        table = self.session.table(context, self.gamma, self.follow)
+        table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
         rows = table.chain()
         return Draft.chain([row[0][0] for row in rows], [row[0][1] for row in rows], "block", frames=frames(table) if context.record else [])
 

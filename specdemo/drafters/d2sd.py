@@ -33,10 +33,9 @@ class D2SD:
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
 
-        self.params = params
         self.first = session(loaded)
         self.second = session(loaded, "vp", self.first) if params.branches else self.first
-        self.first.check_gamma(params.gamma)
+        self.params = params = self.first.fit(params, beside=self.second)
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
             if self.second.layer_ids != self.first.layer_ids:

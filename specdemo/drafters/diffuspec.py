@@ -118,8 +118,8 @@ class DiffuSpec:
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
 
-        self.session, self.params, self.eos = session(loaded), params, tuple(loaded.eos_ids)
-        self.session.check_gamma(params.k_max, "k_max")
+        self.session, self.eos = session(loaded), tuple(loaded.eos_ids)
+        self.params = self.session.fit(params, "k_max", "k_min")
         self.vocab_size = loaded.model.config.vocab_size
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -39,11 +40,18 @@ class Session:
         """Forget the last run; room for ``capacity`` positions."""
         self.cache = self.net.new_cache(capacity)
 
-    def check_gamma(self, gamma: int, name: str = "gamma") -> int:
-        """``gamma`` if one block of this network holds as many masks."""
-        if gamma > self.most:
-            raise Refusal(f"{name} = {gamma} is more than this drafter's block of {self.most} masks; choose {name} up to {self.most}.")
-        return gamma
+    def fit(self, params: Any, *names: str, beside: Session | None = None) -> Any:
+        """``params`` with the masks asked for, ``gamma`` unless named, within one block of this network (and of the one ``beside`` it): the usual value
+        follows a shorter block, another one is refused."""
+        most = min(self.most, beside.most if beside else self.most)
+        usual = {field.name: field.default for field in dataclasses.fields(params)}
+        for name in names or ("gamma",):
+            if (value := getattr(params, name)) <= most:
+                continue
+            if value != usual[name]:
+                raise Refusal(f"{name} = {value} is more than this drafter's block of {most} masks; choose {name} up to {most}.")
+            params = dataclasses.replace(params, **{name: most})
+        return params
 
     def catch_up(self, context: Context) -> None:
         """Give the network the target's features of everything committed since the last call; several rounds may have passed."""

@@ -42,8 +42,8 @@ class SpecDiff:
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
 
-        self.session, self.params, self.vocab_size = session(loaded, "mdlm"), params, loaded.model.config.vocab_size
-        self.session.check_gamma(params.gamma)
+        self.session, self.vocab_size = session(loaded, "mdlm"), loaded.model.config.vocab_size
+        self.params = params = self.session.fit(params)
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
         self.warm = None
         if params.warmup:

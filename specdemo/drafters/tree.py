@@ -24,8 +24,8 @@ class TreeDrafter:
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
 
-        self.session, self.params = session(loaded), params
-        self.session.check_gamma(params.gamma)
+        self.session = session(loaded)
+        self.params = self.session.fit(params)
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:

@@ -75,7 +75,7 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
         pair=engine.loaded.pair.id,
         method=request.method,
         rule=request.rule,
-        params=dict(vars(request.params)) if hasattr(request.params, "__dict__") else {},
+        params=dict(vars(getattr(drafter, "params", request.params))),
         sampling=request.sampling.to_dict(),
         max_new_tokens=request.max_new_tokens,
         hardware=engine.hardware(),
