@@ -22,13 +22,21 @@ def main(argv: list[str] | None = None) -> int:
     return answered(work)
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, without the whole usage before it."""
+
+    def error(self, message: str):
+        self.exit(2, f"specdemo: {message}; “{self.prog} --help” says what there is.\n")
+
+
 def _parser(command: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="specdemo", description="A language model and its diffusion drafter race plain decoding.")
+    parser = Parser(prog="specdemo", description="A language model and its diffusion drafter race plain decoding.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     race = commands.add_parser("race", help="answer one prompt twice, plainly and with a drafter, and compare")
     race.add_argument("prompt", help="the question; “-” reads it from standard input")
     race.add_argument("--pair", default="smollm2-135m", help="see “specdemo models” (default: %(default)s)")
+    race.add_argument("--drafter", metavar="DIR", help="a drafter folder that “train” left, instead of the pair's own")
     race.add_argument("--method", default="best", help="how drafts are made (default: %(default)s)")
     race.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the method, e.g. gamma=7; may be repeated")
     race.add_argument("--rule", default="match", help="match, ratio or point-mass (default: %(default)s)")

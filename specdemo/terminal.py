@@ -46,20 +46,28 @@ def run_race(args: argparse.Namespace) -> int:
         record=args.trace is not None or not args.json,
         check=args.check,
     )  # everything a person can get wrong is refused before the model loads
+    from .drafters import METHODS
     from .engine import load_engine, race
+    from .models.pairs import get_pair, with_drafter
 
+    pair = with_drafter(get_pair(args.pair), args.drafter) if args.drafter else get_pair(args.pair)
+    if why := METHODS[args.method].refuse_pair(pair):
+        raise Refusal(why)
+    if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
+        raise Refusal(f"The trace cannot be written to {args.trace}; name a file in a folder that is there.")
     console = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
     with Console(file=sys.stderr).status("Loading") as status:  # to be seen where the text goes into a file
-        engine = load_engine(args.pair, args.dtype, args.device, lambda message, part: status.update(message if part is None else f"{message} {part:.0%}"))
-    console.print(_legend())
+        engine = load_engine(pair, args.dtype, args.device, lambda message, part: status.update(message if part is None else f"{message} {part:.0%}"))
+    if console.is_terminal:
+        console.print(_legend())
     events: list[Event] = []
     printer = Printer(console)
     for event in race(engine, request):
         events.append(event)
         printer.show(event)
+    _summary(console, events[-1])
     if args.trace:
         save_trace(events, args.trace)
-    _summary(console, events[-1])
     if args.json:
         print(json.dumps(events[-1].to_dict()["result"], ensure_ascii=False))
     return 0
@@ -71,22 +79,27 @@ def _legend() -> Text:
 
 
 class Printer:
-    """Prints the speculative lane as it grows. Model text is printed as text: markup in it is never interpreted."""
+    """Prints the speculative lane as it grows. Model text is printed as text: markup in it is never interpreted.
+
+    Rejected drafts are shown, before what replaced them, only on a terminal: in a file they could not be told from the answer.
+    """
 
     def __init__(self, console: Console):
-        self.console, self.vocab, self.drafted = console, {}, []
+        self.console, self.vocab, self.draft = console, {}, DraftMade()
 
     def show(self, event: Event) -> None:
         self.vocab.update(getattr(event, "vocab", {}))
         if isinstance(event, Prefill) and event.lane == "spec":
             self._print(event.text, "plain")
         elif isinstance(event, DraftMade):
-            self.drafted = event.tokens
+            self.draft = event
         elif isinstance(event, Verify):
+            last = max((k["node"] for k in event.kept if k["node"] is not None), default=-1)
+            fallen = [i for i, word in enumerate(event.status) if word == "rejected" and self.draft.parent[i] == last]
             for kept in event.kept:
+                if kept["node"] is None and fallen and self.console.is_terminal:
+                    self._print(self.vocab.get(str(self.draft.tokens[fallen[0]]), ""), "rejected")
                 self._print(kept["text"], kept["source"])
-            if "rejected" in event.status:
-                self._print(self.vocab.get(str(self.drafted[event.status.index("rejected")]), ""), "rejected")
 
     def _print(self, text: str, source: str) -> None:
         self.console.print(Text(text, STYLES[source]), end="", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import json
 import re
 import shlex
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from page.fake_race import fake_events
+from rich.console import Console
 
 from specdemo.__main__ import _parser, main
 from specdemo.events import save_trace
+from specdemo.terminal import Printer
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
@@ -101,3 +104,43 @@ def test_what_cannot_be_done_is_one_sentence(what, tmp_path, capsys, monkeypatch
     assert main(shlex.split(BAD[what])) == 1
     said = capsys.readouterr().err.strip()
     assert said.startswith("specdemo: ") and said.endswith(".") and "\n" not in said and "Traceback" not in said, said
+
+
+@pytest.mark.parametrize("words", [["race"], ["race", "x", "--temperature", "abc"], ["race", "x", "--tokens", "0"], ["fly"], ["bench", "--suite", "x"], ["train", "--steps", "many"]], ids=" ".join)
+def test_words_that_are_no_command_get_one_sentence(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr().err.strip()
+    assert end.value.code == 2 and said.count("\n") == 0 and said.startswith("specdemo: ") and "--help" in said
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--trace", "nowhere/at/all.json"], "name a file in a folder that is there"),
+    (["--trace", "."], "name a file in a folder that is there"),
+    (["--drafter", "nowhere"], "There is no drafter in"),
+    (["--pair", "gpt2-xl-mdlm"], "needs code from its own repository"),
+])
+def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(words, said, capsys, monkeypatch):
+    import specdemo.engine
+
+    monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded"))
+    assert main(["race", "x", *words]) == 1 and said in capsys.readouterr().err
+
+
+def told(events, terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=10_000, color_system=None)
+    printer = Printer(console)
+    for event in events:
+        printer.show(event)
+    return console.file.getvalue()
+
+
+def test_a_file_gets_the_answer_and_a_terminal_what_was_refused_before_its_correction():
+    events = list(fake_events(method="block", tokens=30))
+    start = next(e for e in events if e.kind == "prefill" and e.lane == "spec")
+    answer = start.text + "".join(k["text"] for e in events if e.kind == "verify" for k in e.kept)
+    assert told(events, terminal=False) == answer
+    verdict, draft = next((e, d) for e, d in zip(events[1:], events, strict=False) if e.kind == "verify" and e.kept[-1]["source"] == "correction")
+    wrong = next(t for t, word, above in zip(draft.tokens, verdict.status, draft.parent, strict=True) if word == "rejected" and above == len(verdict.kept) - 2)
+    words = {k: v for e in events for k, v in getattr(e, "vocab", {}).items()}
+    assert f"{words[str(wrong)]}{verdict.kept[-1]['text']}" in told(events, terminal=True)

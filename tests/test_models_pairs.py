@@ -1,10 +1,12 @@
 """models.yaml: every mistake gets one sentence that helps."""
 
+import json
+
 import pytest
 
 from specdemo.errors import Refusal
 from specdemo.models.load import pair_states
-from specdemo.models.pairs import get_pair, load_pairs
+from specdemo.models.pairs import get_pair, load_pairs, with_drafter
 
 GOOD = """
 pairs:
@@ -84,3 +86,24 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     assert state["state"] == "ready" and state["missing"] == [] and state["target"] == str(tmp_path / "weights")
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "nothing"))
     assert "SPECDEMO_TARGET_DIR" in pair_states(path)[0]["missing"][0]
+
+
+def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
+    own = tmp_path / "mine.yaml"
+    own.write_text("pairs:\n  mine:\n    {title: Mine, license: none, size: small, target: {path: here}, drafters: {block: a, vp: b, ar: c}}\n")
+    monkeypatch.setenv("SPECDEMO_MODELS", str(own))
+    assert list(load_pairs()) == ["mine"]
+    pair = get_pair("mine")
+    for kind, model_type in (("block", "specdemo_block_drafter"), ("ar", "specdemo_ar_drafter")):
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+        drafters = with_drafter(pair, folder).drafters
+        assert drafters == ({"ar": pair.drafters["ar"], "block": str(folder)} if kind == "block" else {**pair.drafters, "ar": str(folder)})
+    (folder / "config.json").write_text("[]")
+    for wrong in (tmp_path / "none", folder):
+        with pytest.raises(Refusal, match="There is no drafter in"):
+            with_drafter(pair, wrong)
+    monkeypatch.setenv("SPECDEMO_MODELS", str(tmp_path / "none.yaml"))
+    with pytest.raises(Refusal, match="where SPECDEMO_MODELS says"):
+        load_pairs()

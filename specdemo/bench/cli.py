@@ -28,14 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
     parser.add_argument("--pair", default="smollm2-135m", metavar="ID")
+    parser.add_argument("--drafter", metavar="DIR", help="a drafter folder that “train” left, instead of the pair's own")
     parser.add_argument("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
     parser.set_defaults(run=bench_main)
 
 
 def bench_main(args: argparse.Namespace) -> int:
     """Run the bench as the options say; everything that can be refused is refused before the model loads."""
+    from ..drafters import METHODS
     from ..engine import Request, Sampling, load_engine
-    from ..models.pairs import get_pair
+    from ..models.pairs import get_pair, with_drafter
     from .html import save_html
 
     if args.repeats < 1:
@@ -46,10 +48,14 @@ def bench_main(args: argparse.Namespace) -> int:
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
     for spec in specs:
         Request(WARM_UP, spec.method, dict(spec.params), sampling, args.max_new_tokens, spec.rule)
-    get_pair(args.pair)
-    plan = Plan(suite.name, suite.sha256, len(items), args.pair, tuple(s.label for s in specs), args.repeats, args.max_new_tokens, sampling.to_dict())
+    pair, named = get_pair(args.pair), args.pair
+    if args.drafter:
+        pair, named = with_drafter(pair, args.drafter), f"{args.pair} with the drafter in {args.drafter}"
+    if why := next((why for spec in specs if (why := METHODS[spec.method].refuse_pair(pair))), None):
+        raise Refusal(why)
+    plan = Plan(suite.name, suite.sha256, len(items), named, tuple(s.label for s in specs), args.repeats, args.max_new_tokens, sampling.to_dict())
     out = Path(args.out)
-    engine = load_engine(args.pair, args.dtype, progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr))
+    engine = load_engine(pair, args.dtype, progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr))
     print(file=sys.stderr)
     try:
         with _Bar() as tell:

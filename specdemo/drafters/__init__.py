@@ -22,6 +22,7 @@ class Method:
         rules: acceptance rules that keep this method lossless, the default first.
         why_not: for every other rule, why it would not be.
         forbid: what only some parameters rule out; a sentence or None.
+        network: whether it needs the pair's drafter.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Method:
     rules: tuple[str, ...] = ("match",)
     why_not: dict[str, str] = field(default_factory=dict)
     forbid: Callable[[str, Any], str | None] | None = None
+    network: bool = True
 
     def refuse(self, rule: str, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
@@ -39,6 +41,12 @@ class Method:
             reason = self.why_not.get(rule, "no draft is sampled, so there is no q to divide by" if rule == "ratio" else "match accepts exactly as often")
             return f"{self.title} cannot use the rule “{rule}” ({reason}); choose {' or '.join(self.rules)}."
         return self.forbid(rule, params) if self.forbid else None
+
+    def refuse_pair(self, pair: Any) -> str | None:
+        """One sentence if ``pair`` has no drafter and cannot have one here, before anything is fetched; else None."""
+        if self.network and not pair.drafters and pair.blocked:
+            return f"The pair {pair.id} has no diffusion drafter here; {pair.blocked}. Choose another pair, or the method ar or lookup."
+        return None
 
     def make(self, loaded: Any, params: Any) -> Drafter:
         """The drafter, its network loaded. Raises Refusal where the parameters do not fit the network."""
@@ -55,6 +63,7 @@ METHODS: dict[str, Method] = {
             ar.Params,
             ar.PlainDrafter,
             why_not={"ratio": "nothing is drafted, so nothing is accepted", "point-mass": "nothing is drafted, so nothing is accepted"},
+            network=False,
         ),
         Method(
             "lookup",
@@ -62,6 +71,7 @@ METHODS: dict[str, Method] = {
             "If the last words stood earlier in the text, what followed them there is proposed again. No network at all: free, and hard to beat when the answer copies the prompt.",
             lookup.Params,
             lookup.LookupDrafter,
+            network=False,
         ),
         Method(
             "ar-draft",

@@ -18,6 +18,7 @@ from .target import Target
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
+    from ..models.pairs import Pair
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 VERIFY_WIDTH = 16  # the width whose numerics the others must reproduce bit for bit
@@ -85,12 +86,12 @@ class Engine:
         return f"{_cpu_name()}, {torch.get_num_threads()} threads"
 
 
-def load_engine(pair_id: str = "smollm2-135m", dtype: str | None = None, device: str | None = None, progress: Progress | None = None) -> Engine:
-    """Load a pair and measure it. Takes a few seconds once the weights are in the cache."""
+def load_engine(pair: str | Pair = "smollm2-135m", dtype: str | None = None, device: str | None = None, progress: Progress | None = None) -> Engine:
+    """Load a pair, by its id or as it is, and measure it. Takes a few seconds once the weights are in the cache."""
     from ..models.load import load_target
     from ..models.pairs import get_pair
 
-    return make_engine(load_target(get_pair(pair_id), dtype, device, progress), progress)
+    return make_engine(load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress), progress)
 
 
 def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:

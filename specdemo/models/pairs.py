@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field, fields
+import json
+import os
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,12 @@ class Pair:
 
 
 def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
-    """All pairs by id, in the order of the file (default: models.yaml beside app.py)."""
-    path = Path(path) if path else ROOT / "models.yaml"
+    """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or models.yaml beside app.py)."""
+    path = Path(path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml").expanduser()
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside app.py.") from None
+        raise Refusal(f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside app.py, or where SPECDEMO_MODELS says.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Refusal(f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it.") from None
     entries = data.get("pairs") if isinstance(data, dict) else None
@@ -66,6 +68,18 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
     near = difflib.get_close_matches(str(id).lower(), pairs, n=1, cutoff=0.4)
     hint = f"did you mean “{near[0]}”? " if near else ""
     raise Refusal(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
+
+
+def with_drafter(pair: Pair, folder: str | Path) -> Pair:
+    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own: every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``."""
+    folder = Path(folder).expanduser().resolve()
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        ar = config.get("model_type") == "specdemo_ar_drafter"
+    except (OSError, ValueError, AttributeError):
+        raise Refusal(f"There is no drafter in {folder}; give the folder “drafter” that a finished training run left.") from None
+    own = {kind: place for kind, place in pair.drafters.items() if (kind == "ar") != ar}
+    return replace(pair, drafters=own | {"ar" if ar else "block": str(folder)})
 
 
 def _pair(name: str, entry: Any, path: Path) -> Pair:

@@ -33,7 +33,7 @@ def _panel(title: str, points: list[tuple[float, float]], top: int, colour: str)
 
 def draw(curve: list[dict[str, Any]]) -> str:
     """An SVG of what a run logged: loss, share of right first tokens, and tokens per round where it was evaluated."""
-    wanted = (("training loss", "loss", "#4269d0"), ("first drafted token right, training text", "first", "#3ca951"),
+    wanted = (("training loss", "loss", "#4269d0"), ("first choice right, training text", "first", "#3ca951"),
               ("tokens per round, held-out prompts, greedy", "tokens_per_round", "#ff725c"))
     panels, top = [], 0
     for title, key, colour in wanted:

@@ -193,5 +193,5 @@ def _train(args: argparse.Namespace, out: Path) -> int:
     print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second "
           f"({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")
     role = "block" if facts["settings"]["kind"] == "markov" else facts["settings"]["kind"]
-    print(f"The drafter is in {out / 'drafter'}; name that folder in models.yaml under drafters: {role}, or pass it to --start.")
+    print(f"The drafter is in {out / 'drafter'}: race it with --drafter {out / 'drafter'}, name that folder in models.yaml under drafters: {role}, or pass it to --start.")
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ..errors import Refusal
-from .charts import BUTTONS
+from .charts import BUTTONS, LEGEND
 from .examples import EXAMPLES
 from .server import BROKEN, Server, progress_words
 
@@ -36,7 +36,7 @@ def figures_of(report: dict[str, Any]) -> list[Any]:
         ("Predicted and measured", scatter(report)),
         ("Where the time goes", times(report)),
     ]
-    return [figure.update_layout(template="none", title={"text": title, "font": {"size": 15}, "y": 0.98}, margin={"t": 90}, modebar={"remove": BUTTONS}) for title, figure in named]
+    return [figure.update_layout(template="none", title={"text": title, "font": {"size": 15}, "y": 0.98}, margin={"t": 50}, height=540, legend=LEGEND, modebar={"remove": BUTTONS}) for title, figure in named]
 
 
 def read(path: Path | None) -> list[Any]:

@@ -9,16 +9,17 @@ import plotly.graph_objects as go
 
 PLAIN, DRAFTED, OWN, PREDICTED = "#6b7785", "#0072B2", "#E69F00", "#CC79A7"
 MAX_POINTS = 256
+LEGEND = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"}  # below: above, it lay over the title on a phone
 BUTTONS = ["zoom", "pan", "select", "lasso", "zoomin", "zoomout", "autoscale", "resetscale", "toimage"]  # Plotly lays them over the title; dragging zooms and a double click resets
 
 
 def layout(figure: go.Figure, title: str, x: str, y: str, height: int = 320) -> go.Figure:
     """Axes with names, transparent ground so that both themes show through, a grey that reads on both."""
-    axis = {"gridcolor": "rgba(128,140,152,.25)", "zerolinecolor": "rgba(128,140,152,.5)", "rangemode": "tozero"}
+    axis = {"gridcolor": "rgba(128,140,152,.25)", "zerolinecolor": "rgba(128,140,152,.5)", "rangemode": "tozero", "automargin": True}
     figure.update_layout(
-        template="none", title={"text": title, "font": {"size": 15}}, height=height, modebar={"remove": BUTTONS}, margin={"l": 55, "r": 15, "t": 40, "b": 45},
+        template="none", title={"text": title, "font": {"size": 15}}, height=height, modebar={"remove": BUTTONS}, margin={"l": 55, "r": 15, "t": 40, "b": 80},
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7d8894", "size": 13},
-        xaxis=axis | {"title": {"text": x}}, yaxis=axis | {"title": {"text": y}}, legend={"orientation": "h", "y": 1.02, "x": 1, "xanchor": "right", "yanchor": "bottom"},
+        xaxis=axis | {"title": {"text": x, "standoff": 12}}, yaxis=axis | {"title": {"text": y}}, legend=LEGEND,
     )
     return figure
 

@@ -26,6 +26,7 @@ CSS = """
 @media (max-width: 600px) { .sd-words > * { flex: 1 1 100% !important; } #status { min-height: 0; } .main.fillable { padding: 8px 10px !important; } .sd-title p { display: none; } }
 .sd-title .prose { display: flex; gap: 4px 16px; align-items: baseline; flex-wrap: wrap; } .sd-title h1 { margin: 0; font-size: 1.6rem; } .sd-title p { margin: 0; }
 .sd-tight { gap: 8px; } .sd-words { flex-wrap: wrap !important; gap: 0 16px; } #explain { min-width: min(420px, 100%); flex: 5; } #status { min-width: min(260px, 100%); flex: 2; min-height: 48px; align-content: center; }
+body.sd-loaded #plot { display: none; }
 body.sd-racing #status [data-testid="status-tracker"] { display: none !important; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
 .sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }

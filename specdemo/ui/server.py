@@ -80,6 +80,8 @@ class Server:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
         if method not in self.methods:
             raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
+        if why := getattr(self.methods[method], "refuse_pair", lambda pair: None)(self.pairs[pair]):
+            raise Refusal(why)
         ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
         self.backend.check(ask)
         return {"pair": pair} | ask
@@ -121,17 +123,17 @@ class Server:
             yield gr.skip(), gr.skip()
             return
         (values, stepping, beside), plotted, begun = ticket.wish, time.perf_counter(), {}
-        yield gr.skip(), charts.tokens_over_time([])  # not the race before
         try:
             for message in self.messages(self.ask(*values), ticket.cancel, stepping, beside):
-                events = self.runs.runs.get(message["run"])
-                begun = {"run": message["run"], "live": True, "stepping": stepping, "total": len(events or ())}
+                events = self.runs.runs.get(message["run"], [])
                 now = time.perf_counter()
                 # a browser on the engine's own processor draws Plotly's chart, unlike ours, after it said it was done: there it waits for the end
                 plot = bool(events) and ("ended" in message or (now - plotted >= PLOT_SECONDS and not message.get("ack")))
                 if plot:
                     plotted = now
-                yield message, charts.tokens_over_time(events) if plot else gr.skip()
+                first = not begun  # the chart of the race before goes when this one has begun
+                begun = {"run": message["run"], "live": True, "stepping": stepping, "total": len(events)}
+                yield message, charts.tokens_over_time(events if plot else []) if plot or first else gr.skip()
         except Refusal as refusal:
             yield begun | {"nonce": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
         except Exception:
@@ -181,7 +183,7 @@ class Server:
 
     def forget(self, request: gr.Request) -> None:
         """A tab was closed: end its race, drop what was remembered of it."""
-        self.visitors.stop(request.session_hash)
+        self.visitors.leave(request.session_hash)
         self.last.pop(request.session_hash, None)
 
     def loading(self, pair: str) -> Iterator[str]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
+
+REMEMBERED, GHOSTS = 1000, 20  # closed sessions, and tickets of theirs that nobody came for
 
 
 @dataclass
@@ -20,6 +23,7 @@ class Ticket:
     wish: Any = None
     cancel: threading.Event = field(default_factory=threading.Event)
     started: bool = False
+    counted: bool = True  # whether others are told that it stands before theirs
 
 
 class Visitors:
@@ -27,21 +31,33 @@ class Visitors:
         self.lock = threading.Lock()
         self.tickets: dict[str, Ticket] = {}
         self.held: dict[str, str] = {}  # session -> ticket
+        self.gone: OrderedDict[str, None] = OrderedDict()  # sessions whose tab was closed
 
     def enter(self, session: str, wish: Any = None) -> str:
         """A new ticket; the visitor's last one is given back."""
         number = uuid.uuid4().hex
         with self.lock:
             self._give_back(session)
-            self.tickets[number] = Ticket(wish)
+            # A press may be dealt with after the tab was closed, and then nobody comes for its ticket. If somebody does, it is as good as any.
+            self.tickets[number] = Ticket(wish, counted=session not in self.gone)
             self.held[session] = number
+            for ghost in [n for n, t in self.tickets.items() if not t.counted and not t.started][:-GHOSTS]:
+                del self.tickets[ghost]
         return number
+
+    def leave(self, session: str) -> None:
+        """The tab was closed (or its line broke): its ticket is given back, and what it asks for later is not counted."""
+        with self.lock:
+            self._give_back(session)
+            self.gone[session] = None
+            while len(self.gone) > REMEMBERED:
+                self.gone.popitem(last=False)
 
     def ahead(self, number: str) -> int:
         """How many tickets came before this one and were not given back."""
         with self.lock:
             before = itertools.takewhile(lambda n: n != number, self.tickets)
-            return sum(not self.tickets[n].cancel.is_set() for n in before)
+            return sum(t.counted and not t.cancel.is_set() for t in map(self.tickets.get, before))
 
     def begin(self, number: str) -> Ticket | None:
         """Its turn has come; None if it was given back before, or has run already."""

@@ -84,6 +84,7 @@ def test_a_refusal_takes_nothing_off_the_screen(served, open_page, prompt):
     press(page, "Run")
     expect(view.locator(".sd-banner-refusal")).to_be_visible()
     expect(view.locator(".sd-prompt")).to_have_text("This stays")
+    assert page.evaluate("document.querySelector('#plot .js-plotly-plot').data[0].x.length") > 10, "nor out of the large chart"
     assert state(page, "[view.running, view.trace.done !== null, view.trace.ar.length]") == [False, True, 96]
 
 
@@ -97,6 +98,58 @@ def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
     expect(view.locator(".sd-badge")).to_have_text("stopped")
     expect(view.locator(".sd-prompt")).to_have_text("Please run out of memory")
     assert state(page, "[view.running, view.trace.rounds.filter((r) => r.verify).length]") == [False, 4]
+
+
+def test_nothing_is_saved_before_there_is_something(open_page, serve, assets):
+    url, _ = serve(FakeBackend(load_seconds=8), assets)
+    page = open_page(url)
+    view = view_of(page)
+    fill(page, "prompt", "Not yet")
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("live")
+    view.get_by_role("button", name="Download trace").click()
+    expect(view.locator(".sd-banner")).to_contain_text("nothing to save yet")
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+
+
+def test_the_large_chart_is_not_another_races(served, open_page, tmp_path):
+    page = open_page(served)
+    view = view_of(page)
+    expect(page.locator("#plot")).to_be_visible()
+    file = tmp_path / "other.json"
+    file.write_text(dump_trace(list(fake_events(prompt="From a file", tokens=8))))
+    view.locator("input[type=file]").set_input_files(file)
+    expect(view.locator(".sd-prompt")).to_have_text("From a file")
+    expect(page.locator("#plot")).to_be_hidden()
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    expect(page.locator("#plot")).to_be_visible()
+
+
+def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path):
+    """The clocks of a race beside other work say little; what the rounds should have cost is known."""
+    page = open_page(served)
+    view = view_of(page)
+    for factor, note in ((1.0, re.compile("^$")), (3.0, re.compile(r"The machine was busy: rounds took 3\.0\d?× what they cost"))):
+        events = [e.to_dict() for e in fake_events(tokens=30)]
+        cost = [1000 * (e["verify_seconds"] + e["rest_seconds"]) for e in events if e["kind"] == "verify"]
+        events[0] |= {"cost_ms": {str(w): cost[0] / factor for w in (1, 8, 64)}, "one_row_ms": cost[0] / factor}
+        clock = 0.0
+        for e in events:
+            if e["kind"] == "verify":
+                e["draft_seconds"] = 0.0
+                clock = e["clock"] = clock + cost[0] / 1000
+        file = tmp_path / "busy.json"
+        file.write_text(dump_trace(events))
+        view.locator("input[type=file]").set_input_files(file)
+        page.wait_for_timeout(300)
+        state(page, "view.player.finish()")
+        expect(view.locator(".sd-times-note")).to_have_text(note)
+        chart = view.locator("[data-part=chart-speedup] .sd-note").inner_text()
+        state(page, "view.openRound(4)")
+        expect(view.locator("[data-part=chart-speedup] .sd-note")).not_to_have_text(chart)
+        card, said = view.locator(".sd-times").inner_text(), view.locator("[data-part=chart-speedup] .sd-note").inner_text()
+        assert f"Measured {card} for the same" in said, "card and chart never differ"
 
 
 def test_a_recording_without_its_end_says_so(served, open_page, tmp_path):

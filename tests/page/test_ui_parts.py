@@ -259,6 +259,20 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
     assert 30 <= gpu_seconds("p", {"max_new_tokens": 1}) < gpu_seconds("p", {"max_new_tokens": 256}) <= 60
 
 
+def test_a_press_that_arrives_after_its_tab_was_closed_is_nobodys_wait():
+    visitors = Visitors()
+    visitors.leave("a")
+    ghost = visitors.enter("a", "too late")  # the tab is gone and nobody will come for it
+    other = visitors.enter("b")
+    assert visitors.ahead(other) == 0
+    assert visitors.begin(ghost).wish == "too late", "but if the line was only broken for a moment, it runs"
+    for k in range(200):
+        visitors.leave(f"s{k}")
+        visitors.enter(f"s{k}")
+    assert len(visitors.tickets) < 40 and visitors.ahead(visitors.enter("c")) <= 2
+    assert visitors.begin(other) is not None, "a visitor's own ticket is never thrown away"
+
+
 def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     visitors = Visitors()
     first = visitors.enter("a", "a wish")

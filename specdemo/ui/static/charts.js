@@ -23,7 +23,8 @@ function frame({ xhigh, yhigh, xlabel, ylabel, label, xbands }) {
 }
 
 function curve(plot, points, cls) {
-  if (points.length) plot.svg.append(s("polyline", { class: `sd-line ${cls}`, points: points.map(([x, y]) => `${plot.sx(x).toFixed(1)},${plot.sy(y).toFixed(1)}`).join(" ") }));
+  if (points.length === 1) plot.svg.append(s("circle", { class: `sd-point ${cls}`, cx: plot.sx(points[0][0]), cy: plot.sy(points[0][1]), r: 3.5 }));
+  else if (points.length) plot.svg.append(s("polyline", { class: `sd-line ${cls}`, points: points.map(([x, y]) => `${plot.sx(x).toFixed(1)},${plot.sy(y).toFixed(1)}`).join(" ") }));
 }
 
 function figure(part, title, note, svg, keys = []) {
@@ -97,10 +98,9 @@ function timeChart(trace, rounds) {
 
 /** A dot a round: what the costs measured at load promise against what the round took. On the line the overhead is nil. */
 function predictedChart(trace, rounds) {
-  const cost = costs(trace);
-  if (!cost.length) return null;
-  const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
-  const points = rounds.map((r) => [at(r.verify.rows) + num(r.verify.draft_seconds) * 1000, (r.t1 - r.t0) * 1000, r.count]);
+  const expected = expectedMs(trace);
+  if (!expected) return null;
+  const points = rounds.map((r) => [expected(r), (r.t1 - r.t0) * 1000, r.count]);
   const sorted = points.flatMap((p) => [p[0], p[1]]).sort((a, b) => a - b), high = (sorted[Math.floor(sorted.length * 0.97)] || 1) * 1.15;
   const plot = frame({ xhigh: high, yhigh: high, xlabel: "predicted ms of a round", ylabel: "measured ms", label: "Predicted against measured time of each round" });
   curve(plot, [[0, 0], [high, high]], "sd-l-one");

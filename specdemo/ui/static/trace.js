@@ -161,6 +161,20 @@ function plainScale(trace) {
   return one && lane ? Math.min(1, one / lane) : 1;
 }
 
+/** Measured over expected milliseconds of a round, summed over `rounds`: what a pass of that width cost at loading, plus the drafting. */
+function expectedMs(trace) {
+  const cost = costs(trace);
+  const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
+  return cost.length ? (round) => at(round.verify.rows) + num(round.verify.draft_seconds) * 1000 : null;
+}
+
+function slowdown(trace, rounds) {
+  const expected = expectedMs(trace);
+  if (!expected || rounds.length < 3) return 0;
+  const sum = (ms) => rounds.reduce((total, r) => total + ms(r), 0);
+  return sum((r) => (r.t1 - r.t0) * 1000) / (sum(expected) || 1);
+}
+
 /** How many times less clock the drafted lane needed than plain decoding for the same number of tokens, after each round. */
 function speedupSeries(trace, rounds = trace.rounds) {
   const points = [], scale = plainScale(trace);

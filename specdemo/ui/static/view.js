@@ -1,8 +1,6 @@
 // The race view: score, lanes, replay bar, the round, charts. Feed it events; it draws the moment at the playhead.
 
-
-
-const MAX_ADDRESS = 8000; // servers on the way refuse longer ones
+const BUSY = 1.5; // times the expected cost of the rounds, from where on something else was computing
 const ROOM = 260; // pixels: player and a few lines of the lanes
 
 class View {
@@ -65,8 +63,8 @@ class View {
     this.link = h("input", { class: "sd-link", readonly: true, hidden: true, "aria-label": "Link to this run" });
     const name = () => `specdemo-${str(this.trace.start.method).replace(/[^a-z0-9-]/gi, "") || "trace"}`;
     return h("div", { class: "sd-foot", "data-part": "save" },
-      button("Download trace", () => save(`${name()}.json`, this.trace.json(), "application/json")),
-      this.options.server && this.options.server.export_page ? button("Download as web page", () => this.download(name())) : null,
+      button("Download trace", () => this.nothingYet() || save(`${name()}.json`, this.trace.json(), "application/json")),
+      this.options.server && this.options.server.export_page ? button("Download as web page", () => this.nothingYet() || this.download(name())) : null,
       button("Load a trace…", () => this.file.click()), this.file,
       this.options.standalone ? null : button("Share link", () => this.share()), this.link);
   }
@@ -82,7 +80,7 @@ class View {
     }
     if (message.refusal) return this.refused(message.refusal, num(message.total));
     if (message.ask) {
-      this.remember((this.asked = message.ask));
+      remember((this.asked = message.ask));
       if (!this.running) this.player.pause(); // what was shown so far is not what was asked for
     }
     if (message.status) this.say(message.status, "status");
@@ -106,6 +104,7 @@ class View {
     this.charts.reset();
     this.badge.textContent = message.live ? "live" : message.badge || "recording";
     this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
+    if (!this.options.standalone) document.body.classList.toggle("sd-loaded", Boolean(message.loaded)); // Plotly's chart is drawn by the server, which has not seen this trace
     this.autoplay = !message.live && message.play !== false && !reducedMotion();
     this.spokenRound = -1;
     if (message.live && this.asked) { this.trace.start = this.asked; this.showStart(); } // until the race says so itself: the model may still be loading
@@ -118,7 +117,7 @@ class View {
     const have = this.trace.events.length;
     this.total = Math.max(this.total, from + events.length);
     if (from > have) return this.fetchMissing();
-    if (from === 0 && !have && events.length && !this.banner.classList.contains("sd-banner-refusal")) this.say("", "status");
+    if (from === 0 && !have && events.length && !this.refusing) this.say("", "status");
     for (const event of events.slice(have - from)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
@@ -156,7 +155,7 @@ class View {
   ended(total) {
     this.closeLive();
     this.catchUp(total);
-    if (this.trace.events.length >= this.total && !this.trace.done && this.trace.events.length) this.say("Stopped. What was written so far stays here.", "status");
+    if (this.trace.events.length >= this.total && !this.trace.done && this.trace.events.length && !this.refusing) this.say("Stopped. What was written so far stays here.", "status");
     this.schedule();
   }
 
@@ -178,6 +177,10 @@ class View {
     if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
   }
 
+  get refusing() {
+    return !this.banner.hidden && this.banner.classList.contains("sd-banner-refusal");
+  }
+
   say(text, kind) {
     this.banner.textContent = text;
     this.banner.hidden = !text;
@@ -190,7 +193,7 @@ class View {
   }
 
   load(events, badge) {
-    this.receive({ run: `file-${Date.now()}-${Math.random()}`, events, badge: badge || "loaded trace", from: 0, live: false, play: true });
+    this.receive({ run: `file-${Date.now()}-${Math.random()}`, events, badge: badge || "loaded trace", from: 0, live: false, play: true, loaded: true });
   }
 
   async openFile(file) {
@@ -209,28 +212,21 @@ class View {
     if (!this.trace.done) this.say("This recording ends before its race did; what it holds is shown.", "status");
   }
 
+  /** True, and said, while there is nothing to save. */
+  nothingYet() {
+    if (this.trace.events.length) return false;
+    this.say("There is nothing to save yet; wait until the race has begun.", "status");
+    return true;
+  }
+
   async download(name) {
     const answer = await this.options.server.export_page({ events: this.trace.events });
     if (answer && answer.html) save(`${name}.html`, answer.html, "text/html");
     else this.say((answer && answer.refusal) || "The page could not be made; download the trace instead.", "refusal");
   }
 
-  /** A race that began, or is asked for, as the query of a link. */
-  query(start) {
-    const { sampling = {} } = start;
-    return new URLSearchParams({ prompt: str(start.prompt), method: str(start.method), pair: str(start.pair), rule: str(start.rule), seed: num(sampling.seed), temperature: num(sampling.temperature), top_p: num(sampling.top_p, 1), new: num(start.max_new_tokens), params: JSON.stringify(start.params || {}) });
-  }
-
-  /** A reload brings the prompt and the settings asked for back: they stand in the address, beside what stood there before. */
-  remember(ask) {
-    const kept = new URLSearchParams(location.search);
-    this.query(ask).forEach((value, key) => kept.set(key, value));
-    if (String(kept).length > MAX_ADDRESS) kept.delete("prompt");
-    history.replaceState(history.state, "", `?${kept}`);
-  }
-
   share() {
-    this.link.value = `${location.origin}${location.pathname}?${this.query(this.trace.start)}`;
+    this.link.value = `${location.origin}${location.pathname}?${raceQuery(this.trace.start)}`;
     this.link.hidden = false;
     this.link.focus();
     this.link.select();
@@ -284,14 +280,17 @@ class View {
     const over = m.ended && trace.done;
     const speed = (n, t) => (n > 1 && t > 0 ? (n - 1) / t : 0);
     const a = speed(m.ar, m.arClock), b = speed(m.spec, m.specClock);
-    const ratio = over && maybe(result.speedup) !== null ? result.speedup : a && b ? (b / a) * plainScale(trace) : null;
+    const rounds = trace.rounds.slice(0, m.rounds).filter((r) => r.verify), n = rounds.length;
+    const series = speedupSeries(trace, rounds); // the chart's, so that card and chart never differ
+    const ratio = over && maybe(result.speedup) !== null ? result.speedup : series.length ? series[series.length - 1][1] : a && b ? (b / a) * plainScale(trace) : null;
     this.times.textContent = ratio === null ? "–" : times(ratio);
     this.times.classList.toggle("sd-slower", ratio !== null && ratio < 1);
     const soFar = over ? "" : ", so far";
     this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${soFar}` : `the speed of plain decoding: slower here${soFar}`;
     const scale = plainScale(trace), lanes = a && b ? b / a : null;
-    this.timesNote.textContent = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the left lane; the yardstick is a faster one-row kernel`;
-    const rounds = trace.rounds.slice(0, m.rounds).filter((r) => r.verify), n = rounds.length;
+    const yardstick = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the left lane; the yardstick is a faster one-row kernel. `;
+    const slow = slowdown(trace, rounds);
+    this.timesNote.textContent = yardstick + (slow > BUSY ? `The machine was busy: rounds took ${times(slow)} what they cost when the model was loaded.` : "");
     const total = (key) => rounds.reduce((sum, r) => sum + r[key], 0);
     this.perRound.textContent = n ? (total("count") / n).toFixed(2) : "–";
     this.keptPer.textContent = n ? (total("accepted") / n).toFixed(2) : "–";
