@@ -7,6 +7,7 @@ class View {
   constructor(element, options) {
     this.id = `sd-${Math.random().toString(36).slice(2, 9)}`;
     this.options = options || {}; // {server, standalone}
+    this.races = Boolean(element.closest("#race-view")); // the view beside the controls, not the lesson's
     this.trace = new Trace();
     this.running = false;
     this.run = null;
@@ -104,7 +105,7 @@ class View {
     this.charts.reset();
     this.badge.textContent = message.live ? "live" : message.badge || "recording";
     this.badge.classList.toggle("sd-badge-live", Boolean(message.live));
-    if (!this.options.standalone) document.body.classList.toggle("sd-loaded", Boolean(message.loaded)); // Plotly's chart is drawn by the server, which has not seen this trace
+    if (this.races) document.body.classList.toggle("sd-loaded", Boolean(message.loaded)); // Plotly's chart is drawn by the server, which has not seen this trace
     this.autoplay = !message.live && message.play !== false && !reducedMotion();
     this.spokenRound = -1;
     if (message.live && this.asked) { this.trace.start = this.asked; this.showStart(); } // until the race says so itself: the model may still be loading
@@ -144,7 +145,7 @@ class View {
   runs(now) {
     this.running = now;
     this.player.halt.hidden = !now || !document.getElementById("stop");
-    document.body.classList.toggle("sd-racing", now);
+    if (this.races) document.body.classList.toggle("sd-racing", now);
   }
 
   /** The engine may share its processor with this browser; it goes on when what it sent is on screen. */
