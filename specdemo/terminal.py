@@ -55,7 +55,8 @@ def run_race(args: argparse.Namespace) -> int:
         raise Refusal(why)
     if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
         raise Refusal(f"The trace cannot be written to {args.trace}; name a file in a folder that is there.")
-    console = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
+    stream = sys.stderr if args.json else sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 120)  # in a file no table is cut
     with Console(file=sys.stderr).status("Loading") as status:  # to be seen where the text goes into a file
         engine = load_engine(pair, args.dtype, args.device, lambda message, part: status.update(message if part is None else f"{message} {part:.0%}"))
     if console.is_terminal:
