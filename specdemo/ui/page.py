@@ -164,11 +164,13 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     def on_load(request: gr.Request) -> list[Any]:
         link, wrong = from_link(dict(request.query_params), methods, list(pairs), limits)
         name = link.get("method", default)
-        rules = gr.update(choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0]))
+        # what the link does not name is left alone: on a slow machine the visitor may have chosen already
+        rules = gr.update(choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0])) if {"method", "rule"} & set(link) else gr.skip()
+        chosen = [methods[name].explain, *controls.show(name)] if "method" in link else [gr.skip()] * (1 + len(controls.groups))
         plain = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("prompt", "method", "pair")]
         rest = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("new", "temperature", "top_p", "seed")]
         news = {"refusal": f"This link asks for what is not here ({', '.join(wrong)}); the usual values were put in their place."} if wrong else gr.skip()
-        return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), methods[name].explain, *controls.show(name), news]
+        return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), *chosen, news]
 
     demo.load(on_load, None, [*everything, explain, *controls.groups.values(), view], **quiet, queue=False)
     demo.load(server.loading, pair, status, concurrency_limit=None, **quiet)

@@ -124,7 +124,8 @@ class Server:
             return
         (values, stepping, beside), plotted, begun = ticket.wish, time.perf_counter(), {}
         try:
-            for message in self.messages(self.ask(*values), ticket.cancel, stepping, beside):
+            ask = self.ask(*values)
+            for message in self.messages(ask, ticket.cancel, stepping, beside):
                 events = self.runs.runs.get(message["run"], [])
                 now = time.perf_counter()
                 # a browser on the engine's own processor draws Plotly's chart, unlike ours, after it said it was done: there it waits for the end
@@ -133,7 +134,8 @@ class Server:
                     plotted = now
                 first = not begun  # the chart of the race before goes when this one has begun
                 begun = {"run": message["run"], "live": True, "stepping": stepping, "total": len(events)}
-                yield message, charts.tokens_over_time(events if plot else []) if plot or first else gr.skip()
+                told = {"ask": ask} if first else {}  # again, as Gradio may have dropped the message before this one
+                yield message | told, charts.tokens_over_time(events if plot else []) if plot or first else gr.skip()
         except Refusal as refusal:
             yield begun | {"nonce": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
         except Exception:

@@ -297,8 +297,9 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     page.locator("#method input").click()
     page.get_by_role("option", name="Method specdiff", exact=True).click()
     page.locator("#settings button").first.click()
+    expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)  # else the number goes to the method before
+    fill(page, "seed", "42")
     page.get_by_label("number input for gamma").locator("visible=true").fill("9")
-    page.locator("#seed input").fill("42")
     fill(page, "prompt", "Grüße & \"quotes\" <b>, typed by hand")
     press(page, "Run")
     expect(page.locator("#race-view .sd-badge")).to_have_text("live")
@@ -310,6 +311,17 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     expect(page.locator("#seed input")).to_have_value("42")
     expect(page.get_by_label("number input for gamma").locator("visible=true")).to_have_value("9")
     assert "__theme=dark" in page.url
+
+
+def test_what_was_asked_is_known_though_its_own_message_was_lost(served, open_page):
+    """Gradio may merge two messages into the later one; the first of a run says once more what was asked."""
+    page = open_page(served)
+    view = view_of(page)
+    page.evaluate("window.message = (m) => [...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.receive(m)")
+    page.evaluate("window.message({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling: {seed: 3}}, status: 'Loading …'})")
+    expect(view.locator(".sd-prompt")).to_have_text("Merged")
+    expect(view.locator(".sd-banner")).to_have_text("Loading …")
+    assert "prompt=Merged" in page.url and "seed=3" in page.url
 
 
 def test_an_address_never_grows_past_what_servers_take(served, open_page):

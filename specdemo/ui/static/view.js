@@ -75,15 +75,13 @@ class View {
   /** A message from the page: new events of a run, a word about its state, a step, or a refusal. */
   receive(message) {
     if (!message || typeof message !== "object") return;
+    if (message.ask) remember((this.asked = message.ask));
     if (message.run !== undefined && message.run !== this.run) {
       if (this.past.has(message.run)) return; // its last words come after what took its place
       this.begin(message);
     }
     if (message.refusal) return this.refused(message.refusal, num(message.total));
-    if (message.ask) {
-      remember((this.asked = message.ask));
-      if (!this.running) this.player.pause(); // what was shown so far is not what was asked for
-    }
+    if (message.ask && !this.running) this.player.pause(); // what was shown so far is not what was asked for
     if (message.status) this.say(message.status, "status");
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
