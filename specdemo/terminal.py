@@ -50,7 +50,7 @@ def run_race(args: argparse.Namespace) -> int:
     from .engine import load_engine, race
     from .models.pairs import get_pair, with_drafter
 
-    pair = with_drafter(get_pair(args.pair), args.drafter) if args.drafter else get_pair(args.pair)
+    pair = with_drafter(get_pair(args.pair), args.drafter)
     if why := METHODS[args.method].refuse_pair(pair):
         raise Refusal(why)
     if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):

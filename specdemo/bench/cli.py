@@ -48,9 +48,8 @@ def bench_main(args: argparse.Namespace) -> int:
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
     for spec in specs:
         Request(WARM_UP, spec.method, dict(spec.params), sampling, args.max_new_tokens, spec.rule)
-    pair, named = get_pair(args.pair), args.pair
-    if args.drafter:
-        pair, named = with_drafter(pair, args.drafter), f"{args.pair} with the drafter in {args.drafter}"
+    pair = with_drafter(get_pair(args.pair), args.drafter)
+    named = f"{args.pair} with the drafter in {args.drafter}" if args.drafter else args.pair
     if why := next((why for spec in specs if (why := METHODS[spec.method].refuse_pair(pair))), None):
         raise Refusal(why)
     plan = Plan(suite.name, suite.sha256, len(items), named, tuple(s.label for s in specs), args.repeats, args.max_new_tokens, sampling.to_dict())

@@ -34,7 +34,7 @@ class SerialDrafter:
             params = self.block.fit(params)
             self.net, self.layer_ids = self.block.net, self.block.layer_ids
             self.weights = f"{self.net.weights}, run one token at a time (no autoregressive drafter trained yet)"
-        self.params, self.gamma = params, params.gamma
+        self.params = params
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.read: list[int] = []  # what the autoregressive network's cache holds
@@ -48,7 +48,7 @@ class SerialDrafter:
 
         from .session import law, pick, rows, widen
 
-        count = min(self.gamma, context.budget)
+        count = min(self.params.gamma, context.budget)
         ratio = context.rule == "ratio"
         step = self._serial_block(context, count) if self.block is not None else self._serial_network(context)
         logits, columns = [], []

@@ -70,8 +70,11 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
     raise Refusal(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
 
 
-def with_drafter(pair: Pair, folder: str | Path) -> Pair:
-    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own: every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``."""
+def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
+    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own: every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``.
+    Without a folder ``pair`` as it is."""
+    if not folder:
+        return pair
     folder = Path(folder).expanduser().resolve()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -80,7 +80,7 @@ class Server:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
         if method not in self.methods:
             raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
-        if why := getattr(self.methods[method], "refuse_pair", lambda pair: None)(self.pairs[pair]):
+        if why := self.methods[method].refuse_pair(self.pairs[pair]):
             raise Refusal(why)
         ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
         self.backend.check(ask)

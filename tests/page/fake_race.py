@@ -140,7 +140,7 @@ class Nothing:
 
 
 NAMES = ("ar", "lookup", "ar-draft", "specdiff", "specdiff2", "diffuspec", "d2sd", "tree", "best", "block")
-METHODS = {n: SimpleNamespace(name=n, title=f"Method {n}", explain=f"What {n} does.", params=Nothing if n == "ar" else Steps if n == "specdiff" else Gamma, rules=("match", "ratio") if n == "specdiff" else ("match",)) for n in NAMES}
+METHODS = {n: SimpleNamespace(name=n, refuse_pair=lambda pair: None, title=f"Method {n}", explain=f"What {n} does.", params=Nothing if n == "ar" else Steps if n == "specdiff" else Gamma, rules=("match", "ratio") if n == "specdiff" else ("match",)) for n in NAMES}
 PAIRS = {"fake": SimpleNamespace(title="A made-up pair"), "slow": SimpleNamespace(title="Another pair")}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -62,8 +63,7 @@ def test_the_last_words_of_a_replaced_run_do_not_bring_it_back(served, open_page
     view = view_of(page)
     old, new = ([e.to_dict() for e in fake_events(prompt=name, tokens=12)] for name in ("The old one", "From a file"))
     half = len(old) // 2
-    page.evaluate("window.message = (m) => [...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.receive(m)")
-    send = lambda **message: page.evaluate("(m) => window.message(m)", message)  # noqa: E731
+    send = lambda **message: state(page, f"view.receive({json.dumps(message)})")  # noqa: E731
     send(run="old", live=True, **{"from": 0}, events=old[:half])
     send(ended=True)
     send(run="file", live=False, play=False, **{"from": 0}, events=new)
@@ -317,8 +317,7 @@ def test_what_was_asked_is_known_though_its_own_message_was_lost(served, open_pa
     """Gradio may merge two messages into the later one; the first of a run says once more what was asked."""
     page = open_page(served)
     view = view_of(page)
-    page.evaluate("window.message = (m) => [...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.receive(m)")
-    page.evaluate("window.message({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling: {seed: 3}}, status: 'Loading …'})")
+    state(page, "view.receive({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling: {seed: 3}}, status: 'Loading …'})")
     expect(view.locator(".sd-prompt")).to_have_text("Merged")
     expect(view.locator(".sd-banner")).to_have_text("Loading …")
     assert "prompt=Merged" in page.url and "seed=3" in page.url

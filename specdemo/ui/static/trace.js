@@ -161,13 +161,19 @@ function plainScale(trace) {
   return one && lane ? Math.min(1, one / lane) : 1;
 }
 
-/** Measured over expected milliseconds of a round, summed over `rounds`: what a pass of that width cost at loading, plus the drafting. */
-function expectedMs(trace) {
+/** What a target pass of so many rows cost at loading, as a function to milliseconds; null without a cost table. */
+function passMs(trace) {
   const cost = costs(trace);
-  const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
-  return cost.length ? (round) => at(round.verify.rows) + num(round.verify.draft_seconds) * 1000 : null;
+  return cost.length ? (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1] : null;
 }
 
+/** What a checked round should take, as a function to milliseconds: its pass, plus its drafting; null without a cost table. */
+function expectedMs(trace) {
+  const at = passMs(trace);
+  return at && ((round) => at(round.verify.rows) + num(round.verify.draft_seconds) * 1000);
+}
+
+/** Measured over expected time of these rounds; 0 if there is no cost table, or too few of them to tell. */
 function slowdown(trace, rounds) {
   const expected = expectedMs(trace);
   if (!expected || rounds.length < 3) return 0;
@@ -203,18 +209,17 @@ function acceptanceByDepth(rounds) {
   return rows;
 }
 
-/** Tokens per round x T(one row) / (T(rows) + draft), cumulated over the rounds so far; null without a cost table. */
+/** Tokens per round x T(one row) / (T(rows) + draft), cumulated over the rounds so far; empty without a cost table. */
 function predictedSeries(trace, rounds = trace.rounds) {
-  const cost = costs(trace);
-  if (!cost.length) return [];
-  const at = (rows) => (cost.find(([r]) => r >= rows) || cost[cost.length - 1])[1];
+  const at = passMs(trace), expected = expectedMs(trace);
+  if (!at) return [];
   const plain = Math.min(num(trace.start.one_row_ms) || at(1), at(1), at(num(trace.start.ar_width, 1)));
   const points = [];
   let tokens = 0, ms = 0;
   for (const r of rounds) {
     if (!r.verify) continue;
     tokens += r.count;
-    ms += at(r.verify.rows) + num(r.verify.draft_seconds) * 1000;
+    ms += expected(r);
     if (ms > 0) points.push([r.first + r.count, (tokens * plain) / ms]);
   }
   return points;
