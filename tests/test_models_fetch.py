@@ -9,6 +9,7 @@ from collections import namedtuple
 
 import pytest
 
+from specdemo.alone import alone
 from specdemo.errors import Refusal
 from specdemo.models import fetch
 from specdemo.models.fetch import find_target, target_folder
@@ -122,6 +123,21 @@ def test_two_at_once_fetch_it_once(shop):
     for thread in threads:
         thread.join(30)
     assert len(found) == 4 and len(set(found)) == 1 and shop.calls == ["download", "convert"]
+
+
+def test_who_waits_for_another_fetch_leaves_its_folder_alone(shop):
+    """Whoever holds the lock removes its folder at the end; a folder made meanwhile beside the lock would go with it."""
+    work, waits, found = shop.cache / "targets" / "demo.work", threading.Event(), []
+
+    def second():
+        found.append(target_folder(shop.pair, lambda message, fraction: "waiting" in message and waits.set()))
+
+    with alone(work.with_suffix(".lock"), pytest.fail):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waits.wait(30) and not work.exists()
+    thread.join(30)
+    assert found == [find_target(shop.pair)] and shop.calls == ["download", "convert"]
 
 
 def test_a_full_disk_is_one_sentence(shop, monkeypatch):

