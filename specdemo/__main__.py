@@ -95,11 +95,14 @@ def _models(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from .events import load_trace
+    from .files import write_whole
     from .ui.export import export_html
 
     page = export_html([event.to_dict() for event in load_trace(args.trace)])
+    if args.html.exists() and args.html.samefile(args.trace):
+        raise Refusal(f"{args.html} is the trace itself; name another file for the page.")
     try:
-        args.html.write_text(page, encoding="utf-8")
+        write_whole(args.html, page)
     except OSError as error:
         raise Refusal(f"The page could not be written to {args.html} ({error.strerror}); choose another place.") from None
     print(args.html)

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from .errors import Refusal
+from .files import write_whole
 
 FORMAT, VERSION = "specdemo-trace", 1
 MAX_TRACE_BYTES = 20_000_000
+SECONDS = ("seconds", "draft_seconds", "verify_seconds", "rest_seconds")
 
 
 @dataclass
@@ -185,14 +188,10 @@ def dump_trace(events: list[Event] | list[dict[str, Any]]) -> str:
 
 
 def save_trace(events: list[Event] | list[dict[str, Any]], path: str | Path) -> None:
-    """Write a trace beside its final name first, so that a full disk leaves no half file behind."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
+    """Write a trace, whole or not at all; see :func:`.files.write_whole`."""
     try:
-        part.write_text(dump_trace(events), encoding="utf-8")
-        part.replace(path)
+        write_whole(Path(path), dump_trace(events))
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise Refusal(f"The trace could not be written to {path} ({error.strerror}); choose another place or free some space.") from None
 
 
@@ -211,7 +210,49 @@ def parse_trace(text: str) -> list[Event]:
     events = [from_dict(e) for e in data["events"]]
     if not events or not isinstance(events[0], Start):
         raise Refusal("This trace does not begin with its start event; record it again.")
+    if fault := misfit(events):
+        raise Refusal(f"The events of this trace do not fit together ({fault}), so it is not as it was recorded; choose a file saved with “Download trace”.")
     return events
+
+
+def misfit(events: list[Event]) -> str | None:
+    """What no race could have told in this order, or None. The beginning of a race fits: it may have been stopped. `static/parse.js` says the same."""
+    written, clock, rounds, nodes, last = {"ar": 0, "spec": 0}, {"ar": 0.0, "spec": 0.0}, 0, 0, len(events) - 1
+    for at, e in enumerate(events):
+        if isinstance(e, Start) and at:
+            return "two starts"
+        if isinstance(e, Done) and at < last:
+            return "an end before the last event"
+        if isinstance(e, Prefill):
+            if e.lane not in ("ar", "spec") or written[e.lane]:
+                return "a first token out of its place"
+            written[e.lane] = 1
+        if isinstance(e, ArToken):
+            if e.position != written["ar"] or not written["ar"]:
+                return "a token out of its place"
+            written["ar"] += 1
+        if isinstance(e, (Denoise, DraftMade, Verify)) and (e.round != rounds or not written["spec"]):
+            return "a round out of its place"
+        if isinstance(e, DraftMade):
+            if not isinstance(e.tokens, list) or not isinstance(e.parent, list) or len(e.parent) != len(e.tokens) or not all(_number(p) and -1 <= p < i for i, p in enumerate(e.parent)):
+                return "a draft that is no tree"
+            nodes = len(e.tokens)
+        if isinstance(e, Verify):
+            if not isinstance(e.status, list) or len(e.status) != nodes:
+                return "a verdict on another draft"
+            rounds, nodes = rounds + 1, 0
+        if isinstance(e, (ArToken, Verify)):
+            lane = "ar" if isinstance(e, ArToken) else "spec"
+            if not _number(e.clock) or e.clock < clock[lane]:
+                return "a clock that runs backwards"
+            clock[lane] = e.clock
+        if not all(_number(t) and t >= 0 for t in (vars(e).get(name, 0) for name in SECONDS)):
+            return "a duration that is none"
+    return None
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def load_trace(path: str | Path) -> list[Event]:

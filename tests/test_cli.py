@@ -1,6 +1,7 @@
 """The command line: every command runs, every command of the README parses, and what cannot be done is one sentence."""
 
 import argparse
+import errno
 import importlib
 import io
 import json
@@ -83,6 +84,33 @@ def test_export_writes_a_page(tmp_path, capsys):
     save_trace(list(fake_events(tokens=8)), tmp_path / "t.json")
     assert main(["export", str(tmp_path / "t.json"), str(tmp_path / "t.html")]) == 0
     assert (tmp_path / "t.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>") and str(tmp_path / "t.html") in capsys.readouterr().out
+
+
+def test_export_never_writes_over_the_trace(tmp_path, capsys, monkeypatch):
+    trace = tmp_path / "t.json"
+    save_trace(list(fake_events(tokens=8)), trace)
+    whole = trace.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.html").symlink_to(trace)
+    for page in ("t.json", str(trace), "link.html"):
+        assert main(["export", str(trace), page]) == 1 and "is the trace itself" in capsys.readouterr().err
+    assert trace.read_bytes() == whole
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    from specdemo.files import write_whole
+
+    write_whole(tmp_path / "a", "first")
+    write = Path.write_bytes
+
+    def full(self, data):
+        write(self, data[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "a", "second")
+    assert (tmp_path / "a").read_text() == "first" and [f.name for f in tmp_path.iterdir()] == ["a"]
 
 
 BAD = {

@@ -9,8 +9,8 @@ from collections import namedtuple
 
 import pytest
 
-from specdemo.alone import alone
 from specdemo.errors import Refusal
+from specdemo.files import alone
 from specdemo.models import fetch
 from specdemo.models.fetch import find_target, target_folder
 from specdemo.models.pairs import Pair

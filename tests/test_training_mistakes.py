@@ -10,8 +10,8 @@ import pytest
 import torch
 from test_training_run import parsed, periodic_corpus
 
-from specdemo.alone import LOCK
 from specdemo.errors import Refusal
+from specdemo.files import LOCK
 from specdemo.training import bundle
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
@@ -116,7 +116,7 @@ def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
 
 def test_two_commands_on_one_folder(target, corpus, tmp_path):
     """The second is refused and changes nothing; when the first is killed, however hard, the folder is free."""
-    hold = "import sys; from pathlib import Path; from specdemo.alone import writing\nwith writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    hold = "import sys; from pathlib import Path; from specdemo.files import writing\nwith writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     out = tmp_path / "out"
     commands = [lambda: corpus_main(parsed(corpus_arguments, "--out", out, "--rows", 2, "--batch", 2, "--length", 32)), lambda: trained(corpus, out)]
     with subprocess.Popen([sys.executable, "-c", hold, str(out)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refusal
+from ..files import write_whole
 from .suite import load_suite
 
 PROMPTS = (
@@ -59,7 +60,7 @@ def device_main(args: argparse.Namespace) -> int:
     print(text)
     if args.out:
         try:
-            Path(args.out).write_text(text, encoding="utf-8")
+            write_whole(Path(args.out), text)
         except OSError as error:
             raise Refusal(f"The report could not be written to {args.out} ({error.strerror}); choose another place.") from None
     return 0

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from ..errors import Refusal
+from ..files import write_whole
 from .report import ALL
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C00", "#7F7F7F", "#332288", "#44AA99")  # Okabe-Ito first
@@ -29,11 +30,9 @@ td small { opacity: .75; } caption { text-align: left; padding: .3rem 0; } dt { 
 
 
 def save_html(report: dict[str, Any], path: Path) -> None:
-    """Write the page beside its final name first, so that a full disk leaves no half file behind."""
+    """Write the page, whole or not at all."""
     try:
-        part = path.with_name(path.name + ".part")
-        part.write_text(page(report), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, page(report))
     except OSError as error:
         raise Refusal(f"The report cannot be written to {path} ({error.strerror}); free some space or choose another --out.") from None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..drafters import METHODS
 from ..errors import Refusal
+from ..files import write_whole
 from .run import FORMAT as RUNS_FORMAT
 from .suite import ALL
 
@@ -258,9 +259,7 @@ def _rounded(value: Any) -> Any:
 def save_report(report: dict[str, Any], path: Path) -> None:
     """Write the JSON form, rounded to 5 digits; ``assets/bench`` takes the same file."""
     try:
-        part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")))
     except OSError as error:
         raise Refusal(f"The report cannot be written to {path} ({error.strerror}); free some space or choose another --out.") from None
 

@@ -19,8 +19,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..alone import writing
 from ..errors import Refusal
+from ..files import writing
 from .lanes import BASELINE, Lane, LaneRun
 from .suite import Item
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..alone import alone
 from ..errors import Refusal
+from ..files import alone
 from .pairs import Pair
 from .wheel import download_wheel
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..alone import writing
 from ..errors import Refusal
+from ..files import write_whole, writing
 from ..models.load import load_target
 from ..models.pairs import get_pair
 from .data import write_shard
@@ -119,9 +119,7 @@ def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts:
             about["written"] += batch
             about["kept"] += int(keep.sum())
             about["seconds"] += time.perf_counter() - began
-            part = about_file.with_suffix(".json.part")
-            part.write_text(json.dumps(about))
-            part.replace(about_file)
+            write_whole(about_file, json.dumps(about))
             bar.update(batch)
             bar.set_postfix(kept=about["kept"], tokens_per_s=round(about["written"] * length / about["seconds"]))
     return about

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
+
 WIDE, HIGH, LEFT, TOP = 640, 200, 60, 30
 
 
@@ -48,6 +50,4 @@ def draw(curve: list[dict[str, Any]]) -> str:
 def write_curve(folder: Path, curve: list[dict[str, Any]]) -> None:
     """``curve.json`` and ``curve.svg`` in ``folder``."""
     for name, text in (("curve.json", json.dumps(curve, indent=0)), ("curve.svg", draw(curve))):
-        part = folder / (name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(folder / name)
+        write_whole(folder / name, text)

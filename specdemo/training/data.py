@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..errors import Refusal
+from ..files import write_whole
 
 ROW = 576  # tokens a row where no corpus.json says otherwise
 
@@ -43,9 +44,7 @@ def write_shard(folder: Path, name: str, tokens: np.ndarray, answer: np.ndarray)
     body = lzma.compress(np.ascontiguousarray(tokens, dtype="<u4" if wide else "<u2").tobytes())
     bits = zlib.compress(np.packbits(answer.astype(bool), axis=1).tobytes(), 9)
     for file, data in ((f"tokens{name}.{'u32' if wide else 'u16'}.xz", body), (f"assistant_mask{name}.bits.zlib", bits)):
-        part = folder / (file + ".part")
-        part.write_bytes(data)
-        part.replace(folder / file)
+        write_whole(folder / file, data)
 
 
 def _shard(folder: Path, mask_file: Path, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import psutil
 import torch
 
 from .packed import GROUP
@@ -50,8 +51,10 @@ def step_flops(target: Any, net: Any, settings: Settings, words: int, length: in
 
 
 def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
-    """A generous count: target, weights with gradient and two moments, activations kept for the backward pass, one chunk of logits."""
-    fixed = sum(p.numel() * p.element_size() for p in target.parameters()) + sum((16 if p.requires_grad else 4) * p.numel() for p in net.parameters())
+    """A generous count: what is loaded (on a CPU the whole process), gradient and two moments of each weight, activations kept for the backward pass, one chunk of logits."""
+    weights = [*target.parameters(), *net.parameters()]
+    loaded = sum(p.numel() * p.element_size() for p in weights) if weights[0].is_cuda else psutil.Process().memory_info().rss
+    fixed = loaded + sum(12 * p.numel() for p in net.parameters() if p.requires_grad)
     c = net.config
     rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * max(settings.lengths or (net.block_size,)))
     copies = 1 if settings.kind == "ar" else 1 + length / GROUP  # keys and values that a group of blocks brings to its attention call

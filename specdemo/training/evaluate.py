@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from .follow import Chain
-from .objectives import chunk_rows
+from .objectives import STEP, chunk_rows, evened
 from .packed import Taps, packed_blocks
 
 
@@ -101,7 +101,8 @@ class Judge:
 
         ``steps`` > 1: the most confident guesses are fixed after each denoise step (equal shares), as ``specdiff`` does.
         """
-        B, L = self.depth + 1, len(tokens)
+        B, L, A = self.depth + 1, len(tokens), len(anchors)
+        anchors = torch.cat((anchors, anchors[-1:].expand(-A % STEP)))
         where = (anchors[:, None] + torch.arange(B, device=tokens.device))[None]
         truth = torch.where(where < L, tokens[where.clamp(max=L - 1)], -1)
         ids, masked = truth.clamp(min=0), torch.arange(B, device=tokens.device).expand(truth.shape) > revealed
@@ -118,15 +119,15 @@ class Judge:
                 break
             order = torch.where(masked, sure, 2.0).argsort(-1)  # least sure first; these stay masks
             masked = torch.zeros_like(masked).scatter(-1, order[..., :left], True)
-        return (ids == truth)[0, :, revealed + 1 :].long().cumprod(-1).sum(-1)
+        return (ids == truth)[0, :A, revealed + 1 :].long().cumprod(-1).sum(-1)
 
     @torch.no_grad()
     def ar_runs(self, tokens: torch.Tensor) -> torch.Tensor:
         """``[L]`` right tokens in a row of the autoregressive drafter, at most ``depth``: a chain is kept while each greedy choice is right."""
         with torch.autocast(tokens.device.type, self.precision, enabled=self.precision is not None):
-            hidden = self.net(F.embedding(tokens[None], self.embedding).float())[0]
+            hidden = self.net(F.embedding(evened(tokens)[None], self.embedding).float())[0]
         right = torch.zeros(len(tokens) + self.depth, dtype=torch.long, device=tokens.device)
-        right[: len(tokens) - 1] = (self._guess(hidden[:-1])[0] == tokens[1:]).long()
+        right[: len(tokens) - 1] = (self._guess(hidden)[0][: len(tokens) - 1] == tokens[1:]).long()
         return right.unfold(0, self.depth, 1)[: len(tokens)].cumprod(-1).sum(-1)
 
     def judge(self, passages: Passages, kind: str, revealed: tuple[int, ...] = (), steps: int = 1, anchors_at_once: int = 128, stride: int = 4) -> dict:
@@ -150,7 +151,7 @@ class Judge:
                 if taps is None:
                     run = self.ar_runs(tokens)
                 else:
-                    features = taps.read(tokens[None])[0]
+                    features = taps.read(evened(tokens)[None])[0]  # what stands behind an anchor is never seen
                     spots = torch.from_numpy(np.flatnonzero(mask)).to(device)
                     run = torch.zeros(len(row), dtype=torch.long, device=device)
                     for some in spots.split(anchors_at_once):

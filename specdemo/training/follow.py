@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from ..models.markov import Follow, MarkovHead, shortlist, with_rest
+from .objectives import evened
 
 RANK = 512
 
@@ -52,10 +53,11 @@ def follow_loss(net: Any, embedding: torch.Tensor, head: torch.Tensor, hidden: t
     Returns:
         The weighted mean and ``[R]`` bool, whether the first choice is the label.
     """
+    rows, hidden, before, labels, weight = len(hidden), *(evened(x) for x in (hidden, before, labels, weight))
     columns, marginal, place = candidates(hidden, head, labels, chunk)
     logits = marginal + net.markov(hidden, F.embedding(before, embedding), F.embedding(columns, head).float())
     loss = F.cross_entropy(logits, place, reduction="none")
-    return (loss * weight).sum() / weight.sum().clamp(min=1e-6), logits[:, :-1].argmax(1) == place
+    return (loss * weight).sum() / weight.sum().clamp(min=1e-6), (logits[:, :-1].argmax(1) == place)[:rows]
 
 
 class Chain:

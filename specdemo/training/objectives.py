@@ -8,7 +8,10 @@ SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
+# oneDNN keeps a kernel, megabytes with its buffers, for each of the last thousand sizes it met: 4.5 GB of memory in a run whose every step brought another
+STEP = 64
 # decay of the position weights by block size (DFlash appendix A.1: 7 / 5 / 4 for 16 / 10 / 8)
 DECAY = {16: 7.0, 10: 5.0, 8: 4.0}
 
@@ -61,6 +64,11 @@ def chunk_rows(head: torch.Tensor) -> int:
     """Rows of logits over ``head [Vd, H]`` that are alive at once. On a CPU at most 16 MiB of them: what is larger than 32 MiB is fetched from the
     system anew every time, page by page (2.0 s a training step instead of 1.8 on two cores with 16,384 words)."""
     return 4096 if head.device.type == "cuda" else max(64, 2**22 // len(head))
+
+
+def evened(x: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+    """``[R, ...]`` with rows of ``fill`` behind it up to a multiple of ``STEP``, so that matrix products meet few sizes."""
+    return F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % STEP), value=fill)
 
 
 class _RowScore(torch.autograd.Function):
@@ -119,7 +127,9 @@ def row_scores(
     """
     if mix > 0 and teacher is None:
         raise ValueError("soft labels need the target's states")
-    return _RowScore.apply(hidden, head, labels, teacher, float(mix), chunk)
+    rows, teacher = len(hidden), None if teacher is None else evened(teacher)
+    score, sure, hit = _RowScore.apply(evened(hidden), head, evened(labels, -1), teacher, float(mix), chunk)
+    return score[:rows], sure[:rows], hit[:rows]
 
 
 def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

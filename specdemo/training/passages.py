@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ..errors import Refusal
+from ..files import write_whole
 from .corpus import uniqueness
 from .data import Corpus
 from .evaluate import Passages
@@ -43,9 +44,7 @@ def written_passages(loaded: Any, prompts: list[dict], out: Path, seed: int, new
         if data is None:
             data = _write(loaded, [asked[i] for i in fit], [prompts[i]["category"] for i in fit], heat, seed, new_tokens, how)
             out.mkdir(parents=True, exist_ok=True)
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(data))
-            part.replace(file)
+            write_whole(file, json.dumps(data))
         found[how] = Passages(*_padded(data["rows"]), data["category"])
     return found
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..alone import writing
 from ..errors import Refusal
+from ..files import writing
 from ..models.ar import ArDrafter, ArDrafterConfig
 from ..models.block import BlockDrafter, BlockDrafterConfig
 from ..models.load import Loaded, load_target

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("dom.js", "trace.js", "lanes.js", "rounds.js", "tree.js", "charts.js", "player.js", "address.js", "view.js", "lesson.js", "main.js")
+SCRIPTS = ("dom.js", "trace.js", "parse.js", "lanes.js", "rounds.js", "tree.js", "charts.js", "player.js", "address.js", "view.js", "lesson.js", "main.js")
 
 
 def script() -> str:

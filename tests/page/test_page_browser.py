@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from damage import damaged
 from fake_race import HOSTILE, METHODS, NAMES, fake_events
 from tools import fill, press, state, until, view_of
 
@@ -154,6 +155,15 @@ def test_junk_files_are_refused_in_a_sentence(exported, junk):
     page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()})
     expect(page.locator(".sd-banner-refusal")).to_be_visible()
     assert page_state(page, "view.trace.ar.length") == 12, "the race on screen stays"
+
+
+def test_a_trace_that_no_race_has_told_is_refused(exported):
+    page = exported(list(fake_events(tokens=12)), reduced_motion="reduce")
+    for name, events, words in damaged([e.to_dict() for e in fake_events(tokens=40)]):
+        page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": dump_trace(events).encode()})
+        expect(page.locator(".sd-banner-refusal"), name).to_contain_text(words)
+        assert page_state(page, "view.trace.ar.length") == 12, name
+        page_state(page, "view.say('', 'status')")
 
 
 def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):

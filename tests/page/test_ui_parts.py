@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from damage import damaged
 from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
 
 from specdemo.errors import Refusal
-from specdemo.events import dump_trace, parse_trace
+from specdemo.events import dump_trace, load_trace, misfit, parse_trace
 from specdemo.ui import charts, lesson
 from specdemo.ui.backend import BorderBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
@@ -20,6 +22,8 @@ from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.live import DRAWN_SECONDS, Engines, Runs, windows
 from specdemo.ui.server import Server
 from specdemo.ui.visitors import Visitors
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -42,6 +46,20 @@ def test_made_up_races_are_real_traces(method):
     assert [e.kind for e in parse_trace(dump_trace(events))] == [e.kind for e in events]
     written = sum(len(e.kept) for e in events if e.kind == "verify") + 1
     assert written == 30 == sum(e.kind == "ar_token" for e in events) + 1
+
+
+def test_a_trace_that_no_race_has_told_is_refused():
+    whole = [e.to_dict() for e in fake_events(tokens=40)]
+    for name, events, words in damaged(whole):
+        with pytest.raises(Refusal, match=f"do not fit together \\(.*{words}"):
+            parse_trace(dump_trace(events))
+            pytest.fail(f"{name} was taken for a race")
+
+
+def test_every_beginning_of_a_race_is_a_trace():
+    for path in sorted((ROOT / "assets" / "traces").glob("*.json")):
+        whole = load_trace(path)
+        assert all(misfit(whole[:end]) is None for end in range(1, len(whole) + 1)), path.name
 
 
 def test_windows_keep_every_event_in_order_and_their_distance():

@@ -1,6 +1,5 @@
 // The event list folded into what the views need. Live runs, recorded traces and the exported page all pass here.
 
-const FORMAT = "specdemo-trace", VERSION = 1, MAX_TRACE_BYTES = 20000000;
 const SOURCES = ["accepted", "correction", "bonus", "plain"];
 
 class Trace {
@@ -14,18 +13,6 @@ class Trace {
     this.rounds = [];
     this.beats = []; // what the arrow keys walk through: {t, kind, round, upto}
     this.done = null;
-  }
-
-  /** The text of a trace file, or a sentence (string) that says why it is not one. */
-  static parse(text) {
-    if (text.length > MAX_TRACE_BYTES) return "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by this page.";
-    let data;
-    try { data = JSON.parse(text); } catch { return "This file is not JSON, so it is not a SpecDemo trace; choose a file saved with “Download trace”."; }
-    if (!data || data.format !== FORMAT || !Array.isArray(data.events)) return "This JSON file is not a SpecDemo trace; choose a file saved with “Download trace”.";
-    if (data.version !== VERSION) return `This trace has version ${boxed(JSON.stringify(data.version), 20)} and this page reads version ${VERSION}; record it again.`;
-    if (!data.events.length || !data.events[0] || data.events[0].kind !== "start") return "This trace does not begin with its start event; record it again.";
-    if (!data.events.every((e) => e && typeof e === "object" && Object.hasOwn(FOLD, e.kind))) return "This trace holds events that SpecDemo does not know; choose a file saved with “Download trace”.";
-    return data.events;
   }
 
   json() {

@@ -199,7 +199,7 @@ class View {
     this.file.value = "";
     if (!file) return;
     if (this.running) return this.say("A race is running here. Press Stop or wait for its end, then load the trace.", "refusal");
-    const parsed = file.size > MAX_TRACE_BYTES ? Trace.parse({ length: file.size }) : Trace.parse(await file.text());
+    const parsed = file.size > MAX_TRACE_BYTES ? parseTrace({ length: file.size }) : parseTrace(await file.text());
     if (typeof parsed === "string") this.say(parsed, "refusal");
     else {
       this.load(parsed);

@@ -1,4 +1,4 @@
-"""A folder for one process at a time."""
+"""Files that are whole or not there, folders for one process at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from filelock import FileLock, Timeout
 from .errors import Refusal
 
 LOCK = ".lock"
+
+
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write ``data`` (text as UTF-8) beside its final name first, so that a full disk or a kill leaves neither half a file nor a lost one.
+
+    Raises:
+        OSError: as writing does; what was there before is still there.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 @contextmanager
