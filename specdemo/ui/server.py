@@ -96,10 +96,10 @@ class Server:
         head = {"run": run, "live": True, "stepping": stepping}
         pair = ask["pair"]
         for message, fraction in self.engines.wait(pair):
-            yield head | {"status": progress_words(message, fraction)}
             if cancel.is_set():
                 yield head | {"ended": True}
                 return
+            yield head | {"status": progress_words(message, fraction)}
         events = self.runs.open(run)
         engine = self.engines.get(pair)
         beside = beside and self.backend.on_processor(engine)

@@ -353,6 +353,22 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
 
 
+def test_a_race_stopped_while_its_model_loads_says_so_and_nothing_else(serve, assets, open_page):
+    page = open_page(serve(FakeBackend(load_seconds=6.0), assets)[0])
+    view = view_of(page)
+    press(page, "Run")
+    expect(view.locator(".sd-banner")).to_contain_text("Reading weights")
+    press(page, "Stop")
+    expect(view.locator(".sd-badge")).to_have_text("stopped")
+    expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
+    page.wait_for_timeout(7000)  # the model's loading goes on, and says so elsewhere
+    expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
+    assert state(page, "view.trace.events.length") == 0
+    press(page, "Run")
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    expect(view.locator(".sd-banner")).to_be_hidden()
+
+
 def test_a_race_stopped_before_its_first_round_says_so_when_stepped(open_page, tmp_path):
     events = [e for e in fake_events(tokens=12) if e.kind in ("start", "prefill")]
     path = tmp_path / "cut.html"

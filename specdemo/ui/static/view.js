@@ -82,7 +82,7 @@ class View {
     }
     if (message.refusal) return this.refused(message.refusal, num(message.total));
     if (message.ask && !this.running) this.player.pause(); // what was shown so far is not what was asked for
-    if (message.status) this.say(message.status, "status");
+    if (message.status && (message.run === undefined || this.running)) this.say(message.status, "status"); // not what a stopped run still says of its model
     // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
     if (message.events) this.take(num(message.from), typeof message.events === "string" ? JSON.parse(message.events) : list(message.events));
     if (message.ack) this.tellWhenDrawn(message.run);
@@ -152,9 +152,11 @@ class View {
   }
 
   ended(total) {
+    const was = this.running;
     this.closeLive();
     this.catchUp(total);
     if (this.trace.events.length >= this.total && !this.trace.done && this.trace.events.length && !this.refusing) this.say("Stopped. What was written so far stays here.", "status");
+    else if (was && !this.total && !this.refusing) this.say("Stopped before the race began; Run starts it again.", "status");
     this.schedule();
   }
 
