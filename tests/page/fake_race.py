@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -165,16 +164,18 @@ def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str,
 class FakeBackend:
     """Plays synthetic races at a steady pace; counts what runs, so that tests can see whether anything is left running."""
 
-    def __init__(self, pace: float = 0.0, load_seconds: float = 0.0, words: list[str] | None = None, fail: str | None = None):
-        self.pace, self.load_seconds, self.words, self.fail = pace, load_seconds, words, fail
+    def __init__(self, pace: float = 0.0, words: list[str] | None = None, fail: str | None = None):
+        self.pace, self.words, self.fail = pace, words, fail
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
         self.lock = threading.Lock()
+        self.weights = threading.Event()  # loading ends when this is set, as it is unless a test clears it
+        self.weights.set()
         self.gate = threading.Event()  # a prompt with “wait here” stops before its fourth round until this is set
 
     def load(self, pair: str, progress: Any) -> str:
         for k in range(4):
             progress("Reading weights", k / 4)
-            time.sleep(self.load_seconds / 4)
+        self.weights.wait(120)
         if self.fail:
             raise Refusal(self.fail)
         return pair

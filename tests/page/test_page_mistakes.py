@@ -17,6 +17,13 @@ expect.set_options(timeout=30_000)
 RUNS = "document.querySelector('#race-view .sd-badge').textContent == 'live'"
 
 
+def slow_to_load() -> FakeBackend:
+    """A backend that reads weights until its ``weights`` is set."""
+    backend = FakeBackend()
+    backend.weights.clear()
+    return backend
+
+
 @pytest.fixture
 def held(serve, assets):
     """A page whose races wait for ``gate``: (url, backend)."""
@@ -101,14 +108,15 @@ def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
 
 
 def test_nothing_is_saved_before_there_is_something(open_page, serve, assets):
-    url, _ = serve(FakeBackend(load_seconds=8), assets)
-    page = open_page(url)
+    backend = slow_to_load()
+    page = open_page(serve(backend, assets)[0])
     view = view_of(page)
     fill(page, "prompt", "Not yet")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("live")
     view.get_by_role("button", name="Download trace").click()
     expect(view.locator(".sd-banner")).to_contain_text("nothing to save yet")
+    backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
 
 
@@ -336,7 +344,8 @@ def test_an_address_never_grows_past_what_servers_take(served, open_page):
 
 
 def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, assets, open_page):
-    page = open_page(serve(FakeBackend(load_seconds=10.0), assets)[0])
+    backend = slow_to_load()
+    page = open_page(serve(backend, assets)[0])
     view = view_of(page)
     expect(view.locator(".sd-lane-spec .sd-count")).not_to_have_text("0")
     fill(page, "prompt", "A question of my own")
@@ -349,19 +358,22 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     assert view.locator(".sd-times").inner_text() == "–" and view.locator(".sd-lane-spec .sd-count").inner_text() == "0"
     assert "specdiff" in view.locator(".sd-lane-spec h3").inner_text() and view.locator(".sd-verdict-word").inner_text() == "–"
     assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, "Plotly draws no other race either"
+    backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
 
 
 def test_a_race_stopped_while_its_model_loads_says_so_and_nothing_else(serve, assets, open_page):
-    page = open_page(serve(FakeBackend(load_seconds=6.0), assets)[0])
+    backend = slow_to_load()
+    page = open_page(serve(backend, assets)[0])
     view = view_of(page)
     press(page, "Run")
     expect(view.locator(".sd-banner")).to_contain_text("Reading weights")
     press(page, "Stop")
     expect(view.locator(".sd-badge")).to_have_text("stopped")
     expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
-    page.wait_for_timeout(7000)  # the model's loading goes on, and says so elsewhere
+    backend.weights.set()
+    expect(page.get_by_text("Model in memory.")).to_be_visible()  # its loading went on, and said so elsewhere
     expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
     assert state(page, "view.trace.events.length") == 0
     press(page, "Run")
