@@ -63,9 +63,16 @@ def run_race(args: argparse.Namespace) -> int:
         console.print(_legend())
     events: list[Event] = []
     printer = Printer(console)
-    for event in race(engine, request):
-        events.append(event)
-        printer.show(event)
+    try:
+        for event in race(engine, request):
+            events.append(event)
+            printer.show(event)
+    except KeyboardInterrupt:
+        console.print()
+        if args.trace:
+            save_trace(events, args.trace)
+            print(f"specdemo: what was written is in {args.trace}", file=sys.stderr)
+        raise
     _summary(console, events[-1])
     if args.trace:
         save_trace(events, args.trace)
@@ -140,21 +147,35 @@ def verdict(r: dict[str, Any]) -> list[str]:
     """The outcome in sentences; slower is said as plainly as faster."""
     lines = []
     if r["speedup"]:
-        word = "faster" if r["speedup"] >= 1 else "as fast, so slower: drafting did not pay here"
-        lines.append(f"{r['speedup']:.2f} times {word} (predicted from the measured costs: {r['predicted_speedup'] or 0:.2f}).")
+        lines.append(f"{_speed(r)} (predicted from the measured costs: {r['predicted_speedup'] or 0:.2f}).")
     if r["identical"]:
         lines.append("Both lanes wrote exactly the same tokens.")
     elif r["identical"] is False:
-        gap = r["first_difference"]["top2_gap"]
-        near = "" if gap is None else f"; the two best tokens were {gap:.3g} apart there" + (", a near-tie of different kernels" if gap < 0.5 else "")
-        lines.append(f"The lanes differ from token {r['first_difference']['position']} on{near}.")
+        lines.append(f"The lanes differ from token {r['first_difference']['position']} on{_apart(r['first_difference']['top2_gap'])}.")
     else:
         lines.append("This rule keeps the target's distribution, not the sample, so the two texts may differ.")
     if exact := r.get("exact"):
         same = "bit for bit identical" if exact["identical"] else f"{exact['unequal']} of {exact['positions']} rows differ (by at most {exact['max_difference']:.3g})"
         lines.append(f"Against decoding one token a pass at width {exact['reference_width']}: {same}.")
         other = exact["one_row"]["first_difference"]
-        lines.append("Against the one-row kernel: " + ("identical." if other is None else f"first difference at token {other['position']}, top-2 gap {other['top2_gap']}."))
+        lines.append("Against the one-row kernel: " + ("identical." if other is None else f"first difference at token {other['position']}{_apart(other['top2_gap'])}."))
     if r.get("note"):
         lines.append(r["note"])
     return lines
+
+
+def _speed(r: dict[str, Any]) -> str:
+    """The speed-up, and what it is taken against where that is not the lane in the table."""
+    pace, plain = f"{r['speedup']:.2f} times", r["ar"]
+    if r["method"] == "ar":
+        return f"{pace} the speed of plain decoding: nothing is drafted, so what differs is noise"
+    kernel = plain["one_row_tokens_per_second"]
+    against = f"plain decoding's faster one-row kernel, {kernel:.1f} tok/s," if kernel > 1.03 * plain["tokens_per_second"] else "plain decoding"
+    if pace == "1.00 times":
+        return f"As fast as {against}".removesuffix(",")
+    return f"{pace} faster than {against}".removesuffix(",") if r["speedup"] > 1 else f"{pace} the speed of {against.removesuffix(',')}, so slower: drafting did not pay here"
+
+
+def _apart(gap: float | None) -> str:
+    """How near the choice was where two texts part."""
+    return "" if gap is None else f"; the two best choices were {gap:.3g} apart there" + (", a near-tie of different kernels" if gap < 0.5 else "")

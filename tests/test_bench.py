@@ -52,20 +52,6 @@ def test_a_killed_run_goes_on_after_its_last_whole_heat(tmp_path, calls):
     assert heats(measure(untouched.lanes(), ITEMS, plan(), tmp_path)) == heats(lines) and not untouched.calls
 
 
-def test_a_second_bench_in_the_folder_is_refused_while_the_first_runs(tmp_path):
-    lanes, second = Abacus().lanes(), []
-    base = lanes[BASELINE]
-
-    def meanwhile(prompt, seed):
-        with pytest.raises(Refusal, match="Another command is writing to"):
-            measure(Abacus().lanes(), ITEMS, plan(), tmp_path)
-        second.append(prompt)
-        return base(prompt, seed)
-
-    lines = measure({**lanes, BASELINE: meanwhile}, ITEMS, plan(), tmp_path)
-    assert second and sorted(heats(lines)) == sorted((i.id, r) for r in range(2) for i in ITEMS)
-
-
 def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measure(Abacus(8).lanes(), ITEMS, plan(), tmp_path)

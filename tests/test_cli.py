@@ -14,8 +14,8 @@ from page.fake_race import fake_events
 from rich.console import Console
 
 from specdemo.__main__ import _parser, main
-from specdemo.events import save_trace
-from specdemo.terminal import Printer
+from specdemo.events import load_trace, save_trace
+from specdemo.terminal import Printer, verdict
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
@@ -153,6 +153,48 @@ def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(words, sai
 
     monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded"))
     assert main(["race", "x", *words]) == 1 and said in capsys.readouterr().err
+
+
+def test_a_second_bench_in_a_folder_is_refused_before_anything_loads(tmp_path, capsys, monkeypatch):
+    """Loading and its measurements beside the first would spoil the first one's figures."""
+    import specdemo.engine
+    from specdemo.files import writing
+
+    monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded"))
+    (tmp_path / "s.jsonl").write_text('{"id": "a", "category": "b", "turns": ["Hi"]}\n')
+    with writing(tmp_path / "out"):
+        assert main(["bench", "--suite", str(tmp_path / "s.jsonl"), "--methods", "block", "--out", str(tmp_path / "out")]) == 1
+    assert "Another command is writing to" in capsys.readouterr().err
+
+
+def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch):
+    import specdemo.engine
+
+    def interrupted(engine, request):
+        yield from list(fake_events(tokens=24))[:20]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: None)
+    monkeypatch.setattr(specdemo.engine, "race", interrupted)
+    (tmp_path / "t.json").write_text("an older one")
+    assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == 130
+    said = capsys.readouterr()
+    assert len(load_trace(tmp_path / "t.json")) == 20 and str(tmp_path / "t.json") in said.err and said.out.endswith("\n")
+
+
+RESULT = {"method": "tree", "speedup": 1.2, "predicted_speedup": 1.1, "identical": True, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1}}
+
+
+@pytest.mark.parametrize("more, said", [
+    ({}, "1.20 times faster than plain decoding (predicted"),
+    ({"speedup": 0.8}, "0.80 times the speed of plain decoding, so slower: drafting did not pay here (predicted"),
+    ({"speedup": 0.998}, "As fast as plain decoding (predicted"),
+    ({"method": "ar", "speedup": 0.8}, "0.80 times the speed of plain decoding: nothing is drafted, so what differs is noise (predicted"),
+    ({"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "1.20 times faster than plain decoding's faster one-row kernel, 25.0 tok/s (predicted"),
+    ({"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "0.90 times the speed of plain decoding's faster one-row kernel, 25.0 tok/s, so slower"),
+])
+def test_the_speed_up_says_what_it_is_taken_against(more, said):
+    assert verdict(RESULT | more)[0].startswith(said)
 
 
 def told(events, terminal):

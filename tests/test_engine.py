@@ -392,3 +392,15 @@ def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
     engine = noisy.calibrated()
     assert noisy.clock < 150, "it gives up in the end (the widths are compared on the same clock afterwards)"
     assert [engine.row_ms(w) for w in engine.widths] == sorted(engine.row_ms(w) for w in engine.widths)
+
+
+def test_the_gap_of_a_choice_is_that_of_the_choice_itself():
+    """Noise may make the runner-up of the logits the choice, and far from a tie; the gap stays in units of logits."""
+    logits = torch.zeros(1, 40, dtype=torch.float32)
+    logits[0, :2] = torch.tensor([5.0, 5.0])
+    noise = Noise(3, 40)
+    greedy, hot = Rows(logits, [1], Draft(), Sampling(), noise), Rows(logits, [1], Draft(), Sampling(temperature=2.0), noise)
+    assert greedy.top2_gap(0) == 0
+    scores = sorted((logits[0] / 2 + noise.at(1)).tolist())
+    assert hot.top2_gap(0) == pytest.approx(2 * (scores[-1] - scores[-2]), rel=1e-4) and hot.top2_gap(0) > 0.01
+    assert hot.pick(0) == int((logits[0] / 2 + noise.at(1)).argmax())

@@ -73,14 +73,19 @@ def test_a_run_is_never_begun_over_another(run, corpus, capsys):
         trained(corpus, run)
     with pytest.raises(Refusal, match="holds a run already"):
         trained(corpus, run, "--resume", run.parent / "elsewhere")
+    capsys.readouterr()
+    assert trained(corpus, run, "--resume", run) == 0 and "is finished and its drafter written; raise --steps" in capsys.readouterr().out
     assert before == {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
-    assert trained(corpus, run, "--resume", run) == 0 and trained(corpus, run.parent / "branch", "--resume", run) == 0
+    assert trained(corpus, run.parent / "branch", "--resume", run) == 0
 
 
-@pytest.mark.parametrize("wish", [("--kind", "vp"), ("--layers", 2), ("--block-size", 8), ("--lengths", 4, 6), ("--labels", "hard"), ("--batch", 4), ("--anchors", 5), ("--lr", 1e-3), ("--inverse-t",), ("--seed", 1), ("--streak-from", 0.5)])
+@pytest.mark.parametrize("wish", [("--kind", "vp"), ("--layers", 2), ("--block-size", 8), ("--lengths", 4, 6), ("--labels", "hard"), ("--batch", 4), ("--anchors", 5), ("--lr", 1e-3), ("--inverse-t",), ("--seed", 1), ("--streak-from", 0.5), ("--start", "random"),
+                                  ("--rank", 8)])
 def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
     with pytest.raises(Refusal, match=f"{wish[0]} .*which a resumed run keeps"):
         trained(corpus, run, "--resume", run, *wish)
+    with pytest.raises(Refusal, match="counts steps, not minutes"):
+        trained(corpus, run, "--resume", run, "--steps", 0, "--minutes", 1)
 
 
 def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refusal
+from ..files import writing
 from .lanes import Stopped, parse_methods, race_lanes
 from .report import ALL, make_report, save_report
 from .run import FORMAT, RUNS, VERSION, WARM_UP, Plan, begin, heat, measure, resume
@@ -36,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def bench_main(args: argparse.Namespace) -> int:
     """Run the bench as the options say; everything that can be refused is refused before the model loads."""
     from ..drafters import METHODS
-    from ..engine import Request, Sampling, load_engine
+    from ..engine import Request, Sampling
     from ..models.pairs import get_pair, with_drafter
-    from .html import save_html
 
     if args.repeats < 1:
         raise Refusal(f"--repeats must be at least 1, not {args.repeats}.")
@@ -53,7 +53,14 @@ def bench_main(args: argparse.Namespace) -> int:
     if why := next((why for spec in specs if (why := METHODS[spec.method].refuse_pair(pair))), None):
         raise Refusal(why)
     plan = Plan(suite.name, suite.sha256, len(items), named, tuple(s.label for s in specs), args.repeats, args.max_new_tokens, sampling.to_dict())
-    out = Path(args.out)
+    with writing(Path(args.out)):
+        return _bench(pair, args, specs, sampling, items, plan, Path(args.out))
+
+
+def _bench(pair: Any, args: argparse.Namespace, specs: list[Any], sampling: Any, items: list[Any], plan: Plan, out: Path) -> int:
+    from ..engine import load_engine
+    from .html import save_html
+
     engine = load_engine(pair, args.dtype, progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr))
     print(file=sys.stderr)
     try:

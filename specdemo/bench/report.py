@@ -233,7 +233,7 @@ def remarks(report: dict[str, Any]) -> list[str]:
             out.append("That is too far from 1: the machine was too busy for any speed-up here to mean something. Run it again when it is idle.")
     if base["degenerate"]:
         out.append(f"{base['degenerate']:.0%} of the plain answers repeat themselves (4-gram uniqueness below {DEGENERATE}), which flatters every drafter; figures without them stand beside.")
-    slower = [label for label, row in report["table"].items() if (row[ALL]["speedup"] or 1) < 1]
+    slower = [label for label, row in report["table"].items() if round(row[ALL]["speedup"] or 1, 2) < 1]
     if slower:
         out.append(f"Slower than plain decoding here: {', '.join(slower)}.")
     parted = [f"{label} ({1 - row[ALL]['identical']:.1%} of runs)" for label, row in report["table"].items() if row[ALL]["identical"] not in (None, 1.0)]

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refusal
-from ..files import writing
 from .lanes import BASELINE, Lane, LaneRun
 from .suite import Item
 
@@ -61,13 +60,10 @@ def measure(lanes: dict[str, Lane], items: Sequence[Item], plan: Plan, out: Path
         tell: called with (heats done, heats in all, what runs now).
 
     Raises:
-        Refusal: the folder holds another plan or another machine's heats, is being filled by another bench, or cannot be written.
+        Refusal: the folder holds another plan or another machine's heats, or cannot be written.
     """
-    with writing(out):
-        return _measure(lanes, items, plan, out / RUNS, tell or (lambda done, total, text: None))
-
-
-def _measure(lanes: dict[str, Lane], items: Sequence[Item], plan: Plan, path: Path, say: Callable[[int, int, str], None]) -> list[dict[str, Any]]:
+    say = tell or (lambda done, total, text: None)
+    path = out / RUNS
     lines = resume(path, plan)
     done = {(line["prompt"], line["repeat"]) for line in lines if line["kind"] == "heat"}
     todo = [(i, item, r) for r in range(plan.repeats) for i, item in enumerate(items) if (item.id, r) not in done]
@@ -147,6 +143,7 @@ def begin(lanes: dict[str, Lane], lines: list[dict[str, Any]]) -> dict[str, Any]
 def resume(path: Path, plan: Plan) -> list[dict[str, Any]]:
     """The lines written so far, if they belong to this plan; a last line cut off by a kill is removed."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         raw = path.read_bytes() if path.exists() else b""
         whole = raw[: raw.rfind(b"\n") + 1]
         if whole != raw:

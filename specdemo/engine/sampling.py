@@ -105,6 +105,7 @@ class Rows:
         self.logits, self.prefix, self.draft, self.sampling, self.noise = logits, prefix, draft, sampling, noise
         self._chain = sampling.processors()
         self._scores: dict[int, torch.Tensor] = {}
+        self._noised: dict[int, torch.Tensor] = {}
         self._plain = sampling.greedy and not self._chain
         # On a GPU one reduction and one copy serve the whole round; on a CPU only the rows on the path are worth reducing.
         self._greedy = logits.max(-1).indices.tolist() if self._plain and logits.is_cuda else None
@@ -132,10 +133,7 @@ class Rows:
             return self._greedy[row]
         if self._plain:
             return int(self.logits[row].max(-1).indices)  # several times faster than argmax in bf16
-        scores = self.scores(row)
-        if self.sampling.greedy:
-            return int(scores.argmax())
-        return int((scores + self.noise.at(len(self.prefix) + len(self.path(row)))).argmax())
+        return int(self._contest(row).argmax())
 
     def probs(self, row: int) -> torch.Tensor:
         """The distribution ``[V]`` float32 the target samples from; one-hot when greedy."""
@@ -148,7 +146,16 @@ class Rows:
         """The model's untouched distribution ``[V]`` float32, for display."""
         return self.logits[row].float().softmax(-1)
 
+    def _contest(self, row: int) -> torch.Tensor:
+        """What the token picked is the largest of: processed logits ``[V]``, with this position's noise where the target samples."""
+        scores = self.scores(row)
+        if self.sampling.greedy:
+            return scores
+        if row not in self._noised:
+            self._noised[row] = scores + self.noise.at(len(self.prefix) + len(self.path(row)))
+        return self._noised[row]
+
     def top2_gap(self, row: int) -> float:
-        """Distance between the two best raw logits: 0 is an exact tie."""
-        first, second = self.logits[row].float().topk(2).values.tolist()
-        return first - second
+        """How much the two best choices were apart, in units of logits whatever the temperature: 0 is an exact tie."""
+        first, second = (self.logits[row].float() if self._plain else self._contest(row)).topk(2).values.tolist()
+        return (first - second) * (self.sampling.temperature or 1.0)

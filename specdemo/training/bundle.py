@@ -74,13 +74,12 @@ def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: 
         if (mine / "drafter" / "training.json").exists():
             continue
         mine.mkdir(parents=True, exist_ok=True)
-        words = ["--kind", kind, "--corpus", str(bundle / "corpus"), "--out", str(mine), "--minutes", f"{minutes * share / whole:.3f}", "--start", start]
+        words = ["--kind", kind, "--corpus", str(bundle / "corpus"), "--out", str(mine), "--minutes", f"{minutes * share / whole:.3f}"]
         if (bundle / "prompts.jsonl").exists():
             words += ["--prompts", str(bundle / "prompts.jsonl")]
             for file in bundle.glob("passages-*.json"):
                 shutil.copy(file, mine / file.name)
-        if (mine / checkpoint.NAME).exists():
-            words += ["--resume", str(mine)]
+        words += ["--resume", str(mine)] if (mine / checkpoint.NAME).exists() else ["--start", start]
         parser = argparse.ArgumentParser()
         add_arguments(parser)
         began = time.perf_counter()

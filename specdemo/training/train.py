@@ -34,7 +34,10 @@ from .words import in_words
 KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 REVEALED = (1, 3, 7)
-KEPT = ("kind", "layers", "block_size", "lengths", "streak_from", "labels", "batch", "anchors", "lr", "inverse_t", "seed")  # what a resumed run keeps and knows
+KEPT = ("kind", "layers", "block_size", "lengths", "streak_from", "labels", "batch", "anchors", "lr", "inverse_t", "seed", "start", "draft_vocab", "rank")  # what a resumed run keeps and knows
+
+
+GIVEN = ("start", "draft_vocab", "rank")  # those of them that stand nowhere in the checkpoint's settings and shape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +95,7 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
 
 
 def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, prompts: list[dict] | None) -> dict[str, Any]:
-    """Train, evaluate on held-out text and write ``out/drafter``; returns the summary that also stands in its card."""
+    """Train, evaluate on held-out text and write ``out/drafter``; returns the summary that also stands in its card, or what to raise where nothing is left to do."""
     writer = corpus.about.get("target", loaded.pair.title)
     if writer != loaded.pair.title or int(corpus.tokens.max()) >= loaded.model.get_input_embeddings().weight.shape[0]:
         raise Refusal(f"This corpus was written by another target ({writer}); write one with `python -m specdemo corpus --pair {loaded.pair.id}`.")
@@ -103,9 +106,14 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     if args.resume:
         state = checkpoint.read(Path(args.resume))[0]
         check_resumed(args, state)
+        if state["settings"]["steps"] and not args.steps and args.minutes != Settings.minutes:
+            raise Refusal(f"The run in {args.resume} counts steps, not minutes; raise --steps to train on.")
         budget = {"minutes": args.minutes, "steps": args.steps} if args.steps or not state["settings"]["steps"] else {}
         kept = {**state["settings"], **budget, "compile": args.compile, "eval_minutes": args.eval_minutes, "save_minutes": args.save_minutes}
         settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None, "lengths": tuple(kept.get("lengths", ()))})
+        spent = state["step"] / settings.steps if settings.steps else state["seconds"] / 60 / settings.minutes
+        if spent >= 1 and (out / "drafter" / "training.json").is_file():
+            return {"nothing_left": "--steps" if settings.steps else "--minutes"}
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
     if settings.lengths and max(settings.lengths) > net.block_size:
@@ -113,7 +121,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     vocab = None if net.draft_vocab is None else net.draft_vocab.long()
     depth = ((state or {}).get("depth") or (args.block_size or BLOCK) - 1) if settings.kind == "ar" else net.block_size - 1
     about = {"start": began, "parameters": sum(p.numel() for p in net.parameters()), "corpus": Path(args.corpus).name}
-    trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict()})
+    trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict(), "given": {name: getattr(args, name) for name in GIVEN}})
     judge = Judge(loaded.model, net, trainer.head, vocab, depth, trainer.precision)
     passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]), args.eval_rows)
     judged_on = "held-out prompts" if prompts else "held-out rows of the corpus" if len(held_out) else "a row it was trained on, as the corpus is too small to hold any out"
@@ -139,6 +147,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
 def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
     """A resumed run keeps its settings, so an option that asks for another one is refused rather than dropped."""
     usual, had = argparse.ArgumentParser(), {**state["settings"], "layers": state["config"]["num_hidden_layers"], "block_size": state["config"].get("block_size")}
+    had |= state.get("given", {name: getattr(args, name) for name in GIVEN})  # a checkpoint from before they were kept says nothing about them
     had |= {"labels": next(k for k, v in LABELS.items() if v == had["mix"]), "lengths": list(had.get("lengths", ()))}
     add_arguments(usual)
     for name, value in vars(usual.parse_args([])).items():
@@ -187,9 +196,12 @@ def _train(args: argparse.Namespace, out: Path) -> int:
     corpus = read_corpus(args.corpus)
     loaded = load_target(get_pair(args.pair), device=args.device)
     facts = train(loaded, corpus, args, out, prompts)
+    if more := facts.get("nothing_left"):
+        print(f"The run in {out} is finished and its drafter written; raise {more} to train on.")
+        return 0
     if facts["stopped"]:
         print(f"Stopped at step {facts['steps']}; the checkpoint is written, go on with --resume {out}")
-        return 0
+        return 130
     first = next(iter(facts["scores"].values()))["all"]
     print(f"{facts['steps']} steps, {facts['anchors_per_second']} anchors a second "
           f"({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}.")

@@ -248,6 +248,8 @@ class Trainer:
             bar.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        if self.step == steps_before:  # nothing was left to do but to write the drafter: the rate is that of the run
+            begun_at, anchors_before, steps_before = 0.0, 0, 0
         worked = max(self.seconds - begun_at - spent, 1e-9)
         pace, steps = (self.anchors_seen - anchors_before) / worked, (self.step - steps_before) / worked
         self.save()

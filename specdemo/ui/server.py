@@ -70,19 +70,21 @@ class Server:
         if not prompt.strip():
             raise Refusal("The prompt is empty; type a question or choose an example.")
         try:
-            new_tokens, temperature, top_p, whole = int(new_tokens), float(temperature), float(top_p), int(seed)
+            tokens, temperature, top_p, whole = int(new_tokens), float(temperature), float(top_p), int(seed)
         except (TypeError, ValueError, OverflowError):
             raise Refusal("New tokens, temperature, top-p and seed must be numbers; put in their usual values again.") from None
+        if tokens != float(new_tokens):
+            raise Refusal(f"New tokens must be a whole number, not {new_tokens}.")
         if whole != float(seed) or not 0 <= whole <= LAST_SEED:
             raise Refusal(f"The seed must be a whole number from 0 to {LAST_SEED:,}, not {seed}.")
-        self.limits.check(prompt, new_tokens)
+        self.limits.check(prompt, tokens)
         if pair not in self.pairs:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
         if method not in self.methods:
             raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
         if why := self.methods[method].refuse_pair(self.pairs[pair]):
             raise Refusal(why)
-        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": new_tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
+        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
         self.backend.check(ask)
         return {"pair": pair} | ask
 

@@ -115,9 +115,9 @@ def fake_events(prompt: str = "A baker…", method: str = "d2sd", tokens: int = 
         yield Verify(number_of_round, 8, kept, status, [0.5 if draft.parent[i] in walked else None for i in range(len(draft.tokens))], picks, 0, 0.008, 0.025, 0.001, spec_clock, story.vocab(*[k["id"] for k in kept]))
         spec_at += len(kept)
         number_of_round += 1
-    yield Done({"method": method, "pair": "fake", "speedup": ar_clock / spec_clock, "predicted_speedup": 1.4, "identical": differs is None and rule == "match" or None,
+    yield Done({"method": method, "pair": "fake", "speedup": ar_clock / spec_clock if spec_clock else None, "predicted_speedup": 1.4, "identical": differs is None and rule == "match" or None,
                 "first_difference": None if differs is None else {"position": differs, "top2_gap": 0.0123}, "finish_reason": "length",
-                "ar": {"tokens": tokens, "seconds": ar_clock, "tokens_per_second": (tokens - 1) / ar_clock, "one_row_tokens_per_second": (tokens - 1) / ar_clock}, "spec": {"tokens": tokens, "seconds": spec_clock, "rounds": number_of_round}})
+                "ar": {"tokens": tokens, "seconds": ar_clock, "tokens_per_second": (tokens - 1) / (ar_clock or 1), "one_row_tokens_per_second": (tokens - 1) / (ar_clock or 1)}, "spec": {"tokens": tokens, "seconds": spec_clock, "rounds": number_of_round}})
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,36 @@ def test_scrubbing_shows_exactly_what_had_happened(exported):
             assert page.evaluate(f"[...document.querySelectorAll('.sd-lane-{lane} [data-at]')].filter((n) => !n.hidden && !n.parentNode.hidden).length") == count
 
 
+def test_the_strip_tells_nothing_of_rounds_to_come(exported):
+    page = exported(list(fake_events(method="block", tokens=30)), reduced_motion="reduce")
+    for beat in range(-1, page_state(page, "view.trace.beats.length")):
+        page_state(page, f"view.player.go({beat})")
+        seen = page_state(page, "((m) => m.rounds)(view.moment())")
+        bars = page.evaluate("[...document.querySelectorAll('.sd-bar')].map((bar) => [[...bar.children].some((i) => i.checkVisibility()), bar.title.includes('token')])")
+        assert bars == [[k < seen, k < seen] for k in range(len(bars))], beat
+
+
+def test_words_beside_the_speed_up(exported):
+    """Live, the figure against the left lane and the one against the yardstick differ by one factor, as both speak of the same tokens."""
+    page = exported([e for e in fake_events(tokens=40, one_row_ms=14.0) if e.kind != "done"], reduced_motion="reduce")
+    for share in (0.3, 0.5, 0.9):
+        page_state(page, f"view.player.seek(view.trace.end * {share})")
+        times, note = page.locator(".sd-times").inner_text(), page.locator(".sd-times-note").inner_text()
+        assert float(note.split("×")[0]) == pytest.approx(float(times[:-1]) * 21 / 14, abs=0.02)
+    for events, said in ((fake_events(method="ar", tokens=20), "plain decoding against itself: noise"), (fake_events(tokens=1), "too short for a speed-up")):
+        page = exported(list(events), reduced_motion="reduce")
+        page_state(page, "view.player.finish()")
+        expect(page.locator(".sd-score-cell").first).to_contain_text(said)
+        assert not page_state(page, "view.times.classList.contains('sd-slower')")
+    expect(page.locator("[data-part=verdict]")).to_contain_text("one token")
+    even = list(fake_events(tokens=20))
+    even[-1].result["speedup"] = 0.996
+    page = exported(even, reduced_motion="reduce")
+    page_state(page, "view.player.finish()")
+    expect(page.locator(".sd-score-cell").first).to_contain_text("1.00×the speed of plain decoding")
+    expect(page.locator(".sd-score-cell").first).not_to_contain_text("slower")
+
+
 def test_a_difference_is_named_and_marked(exported):
     page = exported(list(fake_events(tokens=30, differs=12)), reduced_motion="reduce")
     expect(page.locator(".sd-verdict-word")).to_have_text("differs at 12")

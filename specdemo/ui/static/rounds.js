@@ -99,15 +99,20 @@ class RoundView {
     this.say.textContent = "";
   }
 
-  /** Bars of the rounds so far: height = tokens written. */
-  drawStrip(current) {
+  /** Bars of the rounds, height = tokens written; those the playhead has not seen checked are places only. */
+  drawStrip(current, stage) {
     const { rounds } = this.view.trace;
     for (; this.bars < rounds.length && rounds[this.bars].verify; this.bars++) {
       const r = rounds[this.bars], own = r.count - r.accepted;
-      this.strip.append(h("span", { class: "sd-bar", "data-r": this.bars, title: `round ${this.bars + 1}: ${plural(r.count, "token")}` },
+      this.strip.append(h("span", { class: "sd-bar", "data-r": this.bars },
         own > 0 ? h("i", { class: "sd-bar-own", style: `height:${own * 6}px` }) : null, h("i", { class: "sd-bar-kept", style: `height:${r.accepted * 6}px` })));
     }
-    [...this.strip.children].forEach((bar, i) => { bar.classList.toggle("sd-now", i === current); bar.classList.toggle("sd-later", i > current); });
+    [...this.strip.children].forEach((bar, i) => {
+      const later = i > current || (i === current && stage !== "verify");
+      bar.classList.toggle("sd-now", i === current);
+      bar.classList.toggle("sd-later", later);
+      bar.title = `round ${i + 1}${later ? "" : `: ${plural(rounds[i].count, "token")}`}`;
+    });
     const now = this.strip.children[current];
     if (now && this.strip.scrollWidth > this.strip.clientWidth) this.strip.scrollLeft = now.offsetLeft - this.strip.clientWidth / 2;
   }
@@ -119,7 +124,7 @@ class RoundView {
     if (key === this.key) return;
     this.key = key;
     this.round = round;
-    this.drawStrip(index);
+    this.drawStrip(index, stage);
     this.title.textContent = round ? `Round ${index + 1} of ${trace.rounds.length}` : "The round, opened up";
     this.say.textContent = round ? summary(trace, round, stage) : "Run a race or play the recording: each round of drafting and checking is shown here.";
     const active = this.active();

@@ -223,6 +223,12 @@ function countUntil(tokens, t) {
   return low;
 }
 
+/** What a ratio says, after the number; `even` if it is no difference. */
+function speedWords(trace, ratio, even) {
+  if (trace.start.method === "ar") return "plain decoding against itself: noise";
+  return even || ratio < 1 ? `the speed of plain decoding${even ? "" : ": slower here"}` : "faster than plain decoding";
+}
+
 /** [word, note, class] about whether both lanes write the same. */
 function verdict(trace, m, differs, result) {
   const same = Math.min(m.ar, m.spec);
@@ -235,6 +241,6 @@ function verdict(trace, m, differs, result) {
     const gap = result && result.first_difference ? maybe(result.first_difference.top2_gap) : null;
     return [`differs at ${at === null ? differs : at}`, gap === null ? "first different position" : `gap of the two best logits there: ${gap.toPrecision(3)}`, "differs"];
   }
-  if (result && result.identical) return ["identical", `all ${trace.spec.length} tokens, id for id`, "same"];
+  if (result && result.identical) return ["identical", trace.spec.length > 1 ? `all ${trace.spec.length} tokens, id for id` : "one token", "same"];
   return same ? ["identical so far", `${plural(same, "common token")}`, "same"] : ["–", "both lanes must write the same", "none"];
 }

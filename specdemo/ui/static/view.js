@@ -285,11 +285,13 @@ class View {
     const series = speedupSeries(trace, rounds); // the chart's, so that card and chart never differ
     const ratio = over && maybe(result.speedup) !== null ? result.speedup : series.length ? series[series.length - 1][1] : a && b ? (b / a) * plainScale(trace) : null;
     this.times.textContent = ratio === null ? "–" : times(ratio);
-    this.times.classList.toggle("sd-slower", ratio !== null && ratio < 1);
+    const even = trace.start.method === "ar" || (ratio !== null && times(ratio) === times(1));
+    this.times.classList.toggle("sd-slower", !even && ratio !== null && ratio < 1);
+    this.times.classList.toggle("sd-even", even);
     const soFar = over ? "" : ", so far";
-    this.timesWord.textContent = ratio === null ? "speed-up so far" : ratio >= 1 ? `faster than plain decoding${soFar}` : `the speed of plain decoding: slower here${soFar}`;
-    const scale = plainScale(trace), lanes = a && b ? b / a : null;
-    const yardstick = ratio === null || lanes === null || scale > 0.97 ? "" : `${times(lanes)} the left lane; the yardstick is a faster one-row kernel. `;
+    this.timesWord.textContent = ratio === null ? (over ? "too short for a speed-up" : "speed-up so far") : speedWords(trace, ratio, even) + soFar;
+    const scale = plainScale(trace), lanes = over ? a && b && b / a : ratio && ratio / scale; // live, both speak of the same tokens
+    const yardstick = ratio === null || !lanes || scale > 0.97 ? "" : `${times(lanes)} the left lane; the yardstick is a faster one-row kernel. `;
     const slow = slowdown(trace, rounds);
     this.timesNote.textContent = yardstick + (slow > BUSY ? `The machine was busy: rounds took ${times(slow)} what they cost when the model was loaded.` : "");
     const total = (key) => rounds.reduce((sum, r) => sum + r[key], 0);
