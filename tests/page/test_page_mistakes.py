@@ -372,6 +372,7 @@ def test_a_race_stopped_while_its_model_loads_says_so_and_nothing_else(serve, as
     press(page, "Stop")
     expect(view.locator(".sd-badge")).to_have_text("stopped")
     expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
+    expect(view.locator(".sd-badge-live")).to_have_count(0)
     backend.weights.set()
     expect(page.get_by_text("Model in memory.")).to_be_visible()  # its loading went on, and said so elsewhere
     expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")

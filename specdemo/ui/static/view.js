@@ -175,7 +175,10 @@ class View {
 
   closeLive() {
     this.runs(false);
-    if (this.badge.textContent === "live") this.badge.textContent = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
+    if (this.badge.textContent !== "live") return;
+    const whole = this.trace.done && !this.trace.done.stopped;
+    this.badge.textContent = whole ? "finished" : "stopped";
+    this.badge.classList.toggle("sd-badge-live", Boolean(whole));
   }
 
   get refusing() {
