@@ -68,7 +68,7 @@ def writing(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if new and [file.name for file in folder.iterdir()] == [LOCK]:
-                with suppress(OSError):
+            with suppress(OSError):
+                if new and [file.name for file in folder.iterdir()] == [LOCK]:
                     (folder / LOCK).unlink()
                     folder.rmdir()

@@ -67,9 +67,10 @@ def run_race(args: argparse.Namespace) -> int:
         for event in race(engine, request):
             events.append(event)
             printer.show(event)
-    except KeyboardInterrupt:
-        console.print()
-        if args.trace:
+    except (KeyboardInterrupt, Refusal):
+        if events:
+            console.print()
+        if events and args.trace:
             save_trace(events, args.trace)
             print(f"specdemo: what was written is in {args.trace}", file=sys.stderr)
         raise
@@ -170,10 +171,10 @@ def _speed(r: dict[str, Any]) -> str:
     if r["method"] == "ar":
         return f"{pace} the speed of plain decoding: nothing is drafted, so what differs is noise"
     kernel = plain["one_row_tokens_per_second"]
-    against = f"plain decoding's faster one-row kernel, {kernel:.1f} tok/s," if kernel > 1.03 * plain["tokens_per_second"] else "plain decoding"
+    against = "plain decoding" + (f"'s faster one-row kernel at {kernel:.1f} tok/s" if kernel > 1.03 * plain["tokens_per_second"] else "")
     if pace == "1.00 times":
-        return f"As fast as {against}".removesuffix(",")
-    return f"{pace} faster than {against}".removesuffix(",") if r["speedup"] > 1 else f"{pace} the speed of {against.removesuffix(',')}, so slower: drafting did not pay here"
+        return f"As fast as {against}"
+    return f"{pace} faster than {against}" if r["speedup"] > 1 else f"{pace} the speed of {against}, so slower: drafting did not pay here"
 
 
 def _apart(gap: float | None) -> str:

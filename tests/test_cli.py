@@ -14,6 +14,7 @@ from page.fake_race import fake_events
 from rich.console import Console
 
 from specdemo.__main__ import _parser, main
+from specdemo.errors import Refusal
 from specdemo.events import load_trace, save_trace
 from specdemo.terminal import Printer, verdict
 
@@ -167,19 +168,24 @@ def test_a_second_bench_in_a_folder_is_refused_before_anything_loads(tmp_path, c
     assert "Another command is writing to" in capsys.readouterr().err
 
 
-def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("error, code", [(KeyboardInterrupt(), 130), (Refusal("The GPU ran out of memory."), 1)])
+def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch, error, code):
     import specdemo.engine
 
+    told_before = 20
+
     def interrupted(engine, request):
-        yield from list(fake_events(tokens=24))[:20]
-        raise KeyboardInterrupt
+        yield from list(fake_events(tokens=24))[:told_before]
+        raise error
 
     monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: None)
     monkeypatch.setattr(specdemo.engine, "race", interrupted)
     (tmp_path / "t.json").write_text("an older one")
-    assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == 130
+    assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == code
     said = capsys.readouterr()
     assert len(load_trace(tmp_path / "t.json")) == 20 and str(tmp_path / "t.json") in said.err and said.out.endswith("\n")
+    told_before = 0
+    assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == code and len(load_trace(tmp_path / "t.json")) == 20, "nothing is written over it"
 
 
 RESULT = {"method": "tree", "speedup": 1.2, "predicted_speedup": 1.1, "identical": True, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1}}
@@ -190,8 +196,8 @@ RESULT = {"method": "tree", "speedup": 1.2, "predicted_speedup": 1.1, "identical
     ({"speedup": 0.8}, "0.80 times the speed of plain decoding, so slower: drafting did not pay here (predicted"),
     ({"speedup": 0.998}, "As fast as plain decoding (predicted"),
     ({"method": "ar", "speedup": 0.8}, "0.80 times the speed of plain decoding: nothing is drafted, so what differs is noise (predicted"),
-    ({"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "1.20 times faster than plain decoding's faster one-row kernel, 25.0 tok/s (predicted"),
-    ({"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "0.90 times the speed of plain decoding's faster one-row kernel, 25.0 tok/s, so slower"),
+    ({"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "1.20 times faster than plain decoding's faster one-row kernel at 25.0 tok/s (predicted"),
+    ({"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "0.90 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s, so slower"),
 ])
 def test_the_speed_up_says_what_it_is_taken_against(more, said):
     assert verdict(RESULT | more)[0].startswith(said)
