@@ -16,7 +16,6 @@ from specdemo.engine import Request, Sampling, race
 from specdemo.engine.check import check_exact
 from specdemo.engine.lane import Lane
 from specdemo.engine.load import WIDTHS, Engine, calibrate, equal_widths
-from specdemo.engine.sampling import Noise, Rows
 from specdemo.engine.target import Target, bucket
 from specdemo.errors import Refusal
 from specdemo.events import ArToken, Done, Prefill, Start, Verify, dump_trace, parse_trace
@@ -203,32 +202,6 @@ def test_sampled_text_is_the_plain_text(sampling):
             assert write(engine, Proposes(make), sampling=sampling, max_new=24).output == truth
 
 
-def test_rows_see_exactly_what_one_by_one_decoding_sees():
-    """The library's processors on each row's own prefix, against the same processors on the finished text."""
-    torch.manual_seed(1)
-    sampling = Sampling(0.7, 5, 0.9, 0.01, 1.3, 4)
-    draft = Draft([4, 5, 6], [-1, 0, 0])
-    logits, noise = torch.randn(4, 16), Noise(4, 16)
-    rows = Rows(logits, [1, 2, 4], draft, sampling, noise)
-    for row, prefix in enumerate([[1, 2, 4], [1, 2, 4, 4], [1, 2, 4, 4, 5], [1, 2, 4, 4, 6]]):
-        expected = sampling.processors()(torch.tensor([prefix]), logits[row : row + 1].clone())[0]
-        assert torch.equal(rows.scores(row), expected)
-        assert rows.pick(row) == int((expected + noise.at(len(prefix))).argmax())
-
-
-def test_noise_is_keyed_by_seed_and_position_and_follows_the_law():
-    """C14: the same row again and again at other positions is softmax sampling (χ² over 4 tokens, 0.1 % level)."""
-    logits = torch.tensor([1.0, 0.0, -1.0, 2.0])
-    counts = torch.zeros(4)
-    for seed in range(5):
-        noise = Noise(seed, 4)
-        assert torch.equal(noise.at(7), Noise(seed, 4).at(7)) and not torch.equal(noise.at(7), noise.at(8))
-        for position in range(2000):
-            counts[int((logits + noise.at(position)).argmax())] += 1
-    expected = logits.softmax(0) * 10_000
-    assert float(((counts - expected) ** 2 / expected).sum()) < 16.27
-
-
 @pytest.mark.parametrize("bad", [{"temperature": float("nan")}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"seed": -1}, {"top_k": 2.5}, {"repetition_penalty": 0}, {"temperature": "hot"}])
 def test_hostile_sampling(bad):
     with pytest.raises(Refusal, match=next(iter(bad))):
@@ -392,15 +365,3 @@ def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
     engine = noisy.calibrated()
     assert noisy.clock < 150, "it gives up in the end (the widths are compared on the same clock afterwards)"
     assert [engine.row_ms(w) for w in engine.widths] == sorted(engine.row_ms(w) for w in engine.widths)
-
-
-def test_the_gap_of_a_choice_is_that_of_the_choice_itself():
-    """Noise may make the runner-up of the logits the choice, and far from a tie; the gap stays in units of logits."""
-    logits = torch.zeros(1, 40, dtype=torch.float32)
-    logits[0, :2] = torch.tensor([5.0, 5.0])
-    noise = Noise(3, 40)
-    greedy, hot = Rows(logits, [1], Draft(), Sampling(), noise), Rows(logits, [1], Draft(), Sampling(temperature=2.0), noise)
-    assert greedy.top2_gap(0) == 0
-    scores = sorted((logits[0] / 2 + noise.at(1)).tolist())
-    assert hot.top2_gap(0) == pytest.approx(2 * (scores[-1] - scores[-2]), rel=1e-4) and hot.top2_gap(0) > 0.01
-    assert hot.pick(0) == int((logits[0] / 2 + noise.at(1)).argmax())

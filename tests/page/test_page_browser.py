@@ -1,4 +1,4 @@
-"""The page in a real browser: run, stop, step, replay, keyboard, saving and loading, hostile text."""
+"""An exported page in a real browser, so the renderer alone: replay, keyboard, loading, hostile text, words and figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 
 import pytest
 from damage import damaged
-from fake_race import HOSTILE, METHODS, NAMES, fake_events
-from tools import fill, press, state, until, view_of
+from fake_race import HOSTILE, NAMES, fake_events
 
 from specdemo.events import dump_trace
 from specdemo.ui.export import export_html
@@ -31,9 +30,6 @@ def exported(tmp_path, open_page):
 
 def page_state(page, script: str):
     return page.evaluate(f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}")
-
-
-# -- an exported page: the renderer alone -----------------------------------------------------------------------------------
 
 
 def test_exported_page_replays_offline(exported):
@@ -261,155 +257,3 @@ def test_a_missed_window_is_fetched_again(exported):
       return [view.trace.events.map((e) => e.kind), asked];
     }}""")
     assert kinds[0] == [e["kind"] for e in events] and kinds[1] <= 3
-
-
-# -- the served page -----------------------------------------------------------------------------------------------------------
-
-
-def test_recording_plays_then_run_stop_step(served, open_page, backend):
-    page = open_page(served)
-    view = view_of(page)
-    expect(view.locator(".sd-badge")).to_have_text("recording")
-    expect(page.locator("#status")).to_contain_text("Model in memory")
-    fill(page, "prompt", "Please wait here")
-    press(page, "Run")
-    expect(view.locator(".sd-badge")).to_have_text("live")
-    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent > 4")
-    press(page, "Stop")
-    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.running === false")
-    written = int(view.locator(".sd-lane-spec .sd-count").inner_text())
-    assert 4 < written < 96
-    until(lambda: backend.running == 0)
-    fill(page, "prompt", "And on")
-    press(page, "Run")
-    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
-    expect(view.locator(".sd-verdict-word")).to_have_text("identical")
-    kinds = state(page, "view.trace.events.map((e) => e.kind)")
-    assert kinds == [e.kind for e in fake_events(method="best", tokens=96)], "no event lost, doubled or out of order"
-    press(page, "Step")
-    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
-    press(page, "Step")
-    expect(view.locator(".sd-where")).to_contain_text("round 2 of")
-
-
-def test_step_begins_a_run_of_its_own(served, open_page):
-    page = open_page(served)
-    view = view_of(page)
-    fill(page, "prompt", "A new question")
-    press(page, "Step")
-    expect(view.locator(".sd-prompt")).to_have_text("A new question")
-    assert state(page, "view.player.pinned") is False and int(view.locator(".sd-lane-spec .sd-count").inner_text()) <= 1
-    press(page, "Step")
-    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
-
-
-@pytest.mark.parametrize("prompt", ["   ", "refuse me", "break now"])
-def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):
-    page = open_page(served)
-    view = view_of(page)
-    fill(page, "prompt", prompt)
-    press(page, "Run")
-    banner = view.locator(".sd-banner-refusal")
-    expect(banner).to_be_visible()
-    assert banner.inner_text().strip().endswith(".") and "Traceback" not in banner.inner_text()
-    fill(page, "prompt", "And now a good one")
-    press(page, "Run")
-    expect(view.locator(".sd-prompt")).to_have_text("And now a good one")
-
-
-def test_trace_and_page_round_trip(served, open_page, tmp_path):
-    page = open_page(served)
-    view = view_of(page)
-    with page.expect_download() as saved:
-        view.get_by_role("button", name="Download trace").click()
-    trace = tmp_path / "t.json"
-    saved.value.save_as(trace)
-    assert json.loads(trace.read_text())["events"] == json.loads(dump_trace(list(fake_events(method="best", tokens=24))))["events"]
-    other = tmp_path / "other.json"
-    other.write_text(dump_trace(list(fake_events(prompt="From a file", method="tree", tokens=16))))
-    view.locator("input[type=file]").set_input_files(other)
-    expect(view.locator(".sd-prompt")).to_have_text("From a file")
-    expect(view.locator(".sd-badge")).to_have_text("loaded trace")
-    with page.expect_download() as made:
-        view.get_by_role("button", name="Download as web page").click()
-    html = tmp_path / "race.html"
-    made.value.save_as(html)
-    alone = open_page(html.as_uri(), offline=True)
-    expect(alone.locator(".sd-prompt")).to_have_text("From a file")
-    expect(alone.locator(".sd-lane-spec .sd-count")).to_have_text("16", timeout=40_000)
-
-
-def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):
-    page = open_page(served)
-    view = view_of(page)
-    state(page, "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>', view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'}, view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7, top_p: 0.9}, view.trace.start.max_new_tokens = 33)")
-    view.get_by_role("button", name="Share link").click()
-    link = view.locator(".sd-link").input_value()
-    again = open_page(link)
-    view_of(again)
-    expect(again.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>')
-    expect(again.locator("#method input")).to_have_value("Method specdiff")
-    again.locator("#settings button").first.click()
-    expect(again.locator("#seed input")).to_have_value("42")
-    expect(again.locator("#new-tokens input[type=number]")).to_have_value("33")
-    expect(again.locator("#rule input")).to_have_value(re.compile("ratio"))
-    expect(again.get_by_label("number input for gamma").locator("visible=true")).to_have_value("9")
-    expect(again.get_by_label("number input for steps").locator("visible=true")).to_have_value("4")
-
-
-def test_method_shows_its_own_controls(served, open_page):
-    page = open_page(served)
-    view_of(page)
-    page.locator("#settings button").first.click()
-    page.locator("#method input").click()
-    page.get_by_role("option", name="Method specdiff", exact=True).click()
-    expect(page.locator("#explain")).to_contain_text(METHODS["specdiff"].explain)
-    expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
-    press(page, "Run")
-    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.trace.start.method === 'specdiff'")
-    assert state(page, "view.trace.start.params") == {"gamma": 5, "steps": 2, "mix": 0.5, "reveal": "confidence"}
-
-
-def test_lesson_from_first_to_last_step(served, open_page):
-    page = open_page(served, reduced_motion="reduce")
-    view_of(page)
-    page.get_by_role("tab", name="Lesson").click()
-    view_of(page, "lesson-view")
-    card = page.locator("#lesson-view .sd-lesson")
-    titles = []
-    for k in range(1, 13):
-        expect(card.locator(".sd-lesson-head")).to_contain_text(f"step {k} of 12")
-        titles.append(card.locator("h2").inner_text())
-        expect(page.locator("#lesson-view .sd-point").first).to_be_visible()
-        if card.locator(".sd-ask .sd-choices button").count():
-            card.locator(".sd-ask .sd-choices button").last.click()
-            expect(card.locator(".sd-answer, .sd-key").first).not_to_be_empty()
-        if k < 12:
-            card.get_by_role("button", name="Next").click()
-    assert len(set(titles)) == 12
-    expect(card.get_by_role("button", name="Next")).to_be_disabled()
-
-
-def test_a_short_bench_runs_on_the_page(served, open_page):
-    page = open_page(served)
-    view_of(page)
-    page.get_by_role("tab", name="Bench").click()
-    expect(page.locator("#bench-words")).to_contain_text("is the fastest method")
-    page.locator("#bench-here button").first.click()
-    page.locator("#bench-run").click()
-    expect(page.locator("#bench-status")).to_contain_text("Prompt 3 of 3")
-    expect(page.locator("#bench-words")).to_contain_text("arithmetic")
-
-
-def test_endpoint_streams_to_a_client(served):
-    client_of = pytest.importorskip("gradio_client")
-    client = client_of.Client(served, verbose=False)
-    api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert list(api) == ["/race"], "everything else is private"
-    job = client.submit(prompt="Over the wire", method="tree", max_new_tokens=20, api_name="/race")
-    job.result(timeout=60)
-    events = [e for text in job.outputs() for e in json.loads(text)]
-    assert [e["kind"] for e in events] == [e.kind for e in fake_events(method="tree", tokens=20)]
-    assert events[-1]["result"]["identical"] is True and len(job.outputs()) > 1
-    with pytest.raises(Exception, match="no method"):
-        client.predict(prompt="x", method="nope", api_name="/race")
