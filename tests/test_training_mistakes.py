@@ -88,6 +88,13 @@ def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
         trained(corpus, run, "--resume", run, "--steps", 0, "--minutes", 1)
 
 
+def test_a_run_remembers_how_it_began_however_often_it_is_resumed(target, corpus, tmp_path):
+    out = tmp_path / "run"
+    assert trained(corpus, out, "--start", "random") == trained(corpus, out, "--resume", out, "--steps", 3) == trained(corpus, out, "--resume", out, "--steps", 4, "--start", "random") == 0
+    with pytest.raises(Refusal, match="--start random, which a resumed run keeps"):
+        trained(corpus, out, "--resume", out, "--steps", 5, "--start", "elsewhere")
+
+
 def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):
     import shutil
 

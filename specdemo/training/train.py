@@ -35,8 +35,6 @@ KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 REVEALED = (1, 3, 7)
 KEPT = ("kind", "layers", "block_size", "lengths", "streak_from", "labels", "batch", "anchors", "lr", "inverse_t", "seed", "start", "draft_vocab", "rank")  # what a resumed run keeps and knows
-
-
 GIVEN = ("start", "draft_vocab", "rank")  # those of them that stand nowhere in the checkpoint's settings and shape
 
 
@@ -111,8 +109,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
         budget = {"minutes": args.minutes, "steps": args.steps} if args.steps or not state["settings"]["steps"] else {}
         kept = {**state["settings"], **budget, "compile": args.compile, "eval_minutes": args.eval_minutes, "save_minutes": args.save_minutes}
         settings = Settings(**{**kept, "shares": tuple(kept["shares"]) if kept["shares"] else None, "lengths": tuple(kept.get("lengths", ()))})
-        spent = state["step"] / settings.steps if settings.steps else state["seconds"] / 60 / settings.minutes
-        if spent >= 1 and (out / "drafter" / "training.json").is_file():
+        if settings.progress(state["step"], state["seconds"]) >= 1 and (out / "drafter" / "training.json").is_file():
             return {"nothing_left": "--steps" if settings.steps else "--minutes"}
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
@@ -121,7 +118,8 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
     vocab = None if net.draft_vocab is None else net.draft_vocab.long()
     depth = ((state or {}).get("depth") or (args.block_size or BLOCK) - 1) if settings.kind == "ar" else net.block_size - 1
     about = {"start": began, "parameters": sum(p.numel() for p in net.parameters()), "corpus": Path(args.corpus).name}
-    trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict(), "given": {name: getattr(args, name) for name in GIVEN}})
+    given = state.get("given") if state else {name: getattr(args, name) for name in GIVEN}  # of the run's beginning, however often it is resumed
+    trainer = Trainer(loaded.model, net, rows, settings, out, vocab, extra={"about": about, "depth": depth, "config": net.config.to_dict(), "given": given})
     judge = Judge(loaded.model, net, trainer.head, vocab, depth, trainer.precision)
     passages = written_passages(loaded, prompts, out, settings.seed) if prompts else corpus_passages(held_out if len(held_out) else rows.take([0]), args.eval_rows)
     judged_on = "held-out prompts" if prompts else "held-out rows of the corpus" if len(held_out) else "a row it was trained on, as the corpus is too small to hold any out"
@@ -147,7 +145,7 @@ def train(loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, p
 def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
     """A resumed run keeps its settings, so an option that asks for another one is refused rather than dropped."""
     usual, had = argparse.ArgumentParser(), {**state["settings"], "layers": state["config"]["num_hidden_layers"], "block_size": state["config"].get("block_size")}
-    had |= state.get("given", {name: getattr(args, name) for name in GIVEN})  # a checkpoint from before they were kept says nothing about them
+    had |= state.get("given") or {name: getattr(args, name) for name in GIVEN}  # a checkpoint from before they were kept says nothing about them
     had |= {"labels": next(k for k, v in LABELS.items() if v == had["mix"]), "lengths": list(had.get("lengths", ()))}
     add_arguments(usual)
     for name, value in vars(usual.parse_args([])).items():

@@ -58,6 +58,10 @@ class Settings:
     chunk: int = 0  # rows of logits alive at once, 0 = by device
     compile: bool = False
 
+    def progress(self, step: int, seconds: float) -> float:
+        """Share of the budget used after so many steps and seconds, at most 1."""
+        return min(step / self.steps if self.steps else seconds / (60 * self.minutes), 1.0)
+
 
 class Halt(BaseException):
     """Somebody asked to stop while an evaluation, which changes nothing, was running."""
@@ -177,8 +181,7 @@ class Trainer:
 
     def progress(self) -> float:
         """Share of the budget that is used, 0 to 1."""
-        s = self.settings
-        return min(self.step / s.steps if s.steps else self.seconds / (60 * s.minutes), 1.0)
+        return self.settings.progress(self.step, self.seconds)
 
     def rate(self) -> float:
         """Learning rate now: linear warm-up, then a cosine down to ``floor``."""
