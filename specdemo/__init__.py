@@ -4,6 +4,7 @@ import os
 
 __version__ = "0.1.0"
 
-# Huge pages for torch's CPU tensors: a small target streams all its weights every pass, and this spares the page walks.
+# Huge pages for torch's CPU tensors: a small target streams all its weights every pass, and this
+# spares the page walks.
 # Read by torch when it is first imported.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

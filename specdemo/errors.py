@@ -7,12 +7,15 @@ from collections.abc import Callable
 class Refusal(Exception):
     """Something cannot be done. The message is one sentence that says what to do instead.
 
-    Every entry point (page, command line, API) shows ``str(refusal)`` and nothing else; no traceback.
+    Every entry point (page, command line, API) shows ``str(refusal)`` and nothing else; no
+    traceback.
     """
 
 
 def answered(work: Callable[[], int | None], stopped: str = "stopped.") -> int:
-    """Run a command's work; 0 = done (or what it returns), 1 = refused (one sentence on stderr), 130 = interrupted, said as ``stopped``."""
+    """Run a command's work; 0 = done (or what it returns), 1 = refused (one sentence on stderr),
+    130 = interrupted, said as ``stopped``.
+    """
     try:
         return work() or 0
     except Refusal as refusal:

@@ -14,7 +14,8 @@ LOCK = ".lock"
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Write ``data`` (text as UTF-8) beside its final name first, so that a full disk or a kill leaves neither half a file nor a lost one.
+    """Write ``data`` (text as UTF-8) beside its final name first, so that a full disk or a kill
+    leaves neither half a file nor a lost one.
 
     Raises:
         OSError: as writing does; what was there before is still there.
@@ -31,7 +32,8 @@ def write_whole(path: Path, data: str | bytes) -> None:
 
 @contextmanager
 def alone(path: Path, taken: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file ``path`` (made with its folder) against other processes and threads; the system frees it when its process ends, however it ends.
+    """Hold the lock file ``path`` (made with its folder) against other processes and threads; the
+    system frees it when its process ends, however it ends.
 
     Args:
         taken: called if another holds it; raises, or returns to wait.
@@ -51,20 +53,28 @@ def alone(path: Path, taken: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """``folder`` (made if need be) for the one command that fills it; if it stays empty, it is taken away again.
+    """``folder`` (made if need be) for the one command that fills it; if it stays empty, it is
+    taken away again.
 
     Raises:
         Refusal: another process fills it, or it cannot be made or written.
     """
+
     def refuse() -> None:
-        raise Refusal(f"Another command is writing to {folder}; wait until it has ended, or choose another --out.")
+        raise Refusal(
+            f"Another command is writing to {folder}; wait until it has ended, or choose another"
+            " --out."
+        )
 
     new = not folder.exists()
     with ExitStack() as held:
         try:
             held.enter_context(alone(folder / LOCK, refuse))
         except OSError as error:
-            raise Refusal(f"The folder {folder} cannot be used ({error.strerror or error}); choose another --out.") from None
+            raise Refusal(
+                f"The folder {folder} cannot be used ({error.strerror or error}); choose another"
+                " --out."
+            ) from None
         try:
             yield
         finally:

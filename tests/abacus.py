@@ -26,7 +26,9 @@ PROSE = list(range(100, 121))  # 20 decoded tokens, nothing repeats
 
 
 class Abacus:
-    """Lanes with fixed times that log their calls: plain takes 1 s for 20 tokens, fast 0.5 s in 5 rounds, slow 2 s."""
+    """Lanes with fixed times that log their calls: plain takes 1 s for 20 tokens, fast 0.5 s in 5
+    rounds, slow 2 s.
+    """
 
     def __init__(self, die_after: int | None = None):
         self.calls, self.die_after = [], die_after
@@ -57,16 +59,35 @@ class Abacus:
         return run
 
     def lanes(self):
-        return {BASELINE: self.lane(BASELINE, 1.0), "block": self.lane("block", 2.0, [0] * 20), "tree": self.lane("fast", 0.5, [3, 3, 3, 3, 3])}
+        return {
+            BASELINE: self.lane(BASELINE, 1.0),
+            "block": self.lane("block", 2.0, [0] * 20),
+            "tree": self.lane("fast", 0.5, [3, 3, 3, 3, 3]),
+        }
 
 
 ITEMS = (Item("e1", "easy", "easy"), Item("h1", "hard", "hard"), Item("e2", "easy", "loop"))
 
 
 def plan(**more):
-    return Plan(**{"suite": "s.jsonl", "sha256": "ab" * 32, "prompts": 3, "pair": "tiny", "methods": ("block", "tree"), "repeats": 2, "max_new_tokens": 21, "sampling": GREEDY, **more})
+    return Plan(
+        **{
+            "suite": "s.jsonl",
+            "sha256": "ab" * 32,
+            "prompts": 3,
+            "pair": "tiny",
+            "methods": ("block", "tree"),
+            "repeats": 2,
+            "max_new_tokens": 21,
+            "sampling": GREEDY,
+            **more,
+        }
+    )
 
 
 def write(path, *lines):
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), encoding="utf-8")
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines),
+        encoding="utf-8",
+    )
     return path

@@ -1,4 +1,6 @@
-"""Models the tests share: tiny random ones, made in milliseconds, and the embedded pair, loaded once."""
+"""Models the tests share: tiny random ones, made in milliseconds, and the embedded pair, loaded
+once.
+"""
 
 import os
 
@@ -30,7 +32,9 @@ def tiny_loaded(tiny_target):
     from specdemo.models.pairs import Pair
 
     pair = Pair(id="tiny", title="Tiny", license="none", size="tiny", target=({"path": "nowhere"},))
-    return Loaded(pair, tiny_target, make_tiny_tokenizer(), (126,), torch.float32, torch.device("cpu"))
+    return Loaded(
+        pair, tiny_target, make_tiny_tokenizer(), (126,), torch.float32, torch.device("cpu")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +46,22 @@ def target_folder(tmp_path_factory):
     from transformers import PreTrainedTokenizerFast
 
     folder = tmp_path_factory.mktemp("target")
-    words = {"<pad>": 0, "<s>": 1, "<end>": 2, "<user>": 3, "<assistant>": 4, "<unk>": 5} | {f"w{i}": i for i in range(6, 128)}
+    words = {"<pad>": 0, "<s>": 1, "<end>": 2, "<user>": 3, "<assistant>": 4, "<unk>": 5} | {
+        f"w{i}": i for i in range(6, 128)
+    }
     core = Tokenizer(WordLevel(words, unk_token="<unk>"))
     core.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", pad_token="<pad>", eos_token="<end>",
-                                        additional_special_tokens=["<s>", "<user>", "<assistant>"])
-    tokenizer.chat_template = ("<s> {% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
-                               "{% if add_generation_prompt %}<assistant> {% endif %}")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        unk_token="<unk>",
+        pad_token="<pad>",
+        eos_token="<end>",
+        additional_special_tokens=["<s>", "<user>", "<assistant>"],
+    )
+    tokenizer.chat_template = (
+        "<s> {% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+        "{% if add_generation_prompt %}<assistant> {% endif %}"
+    )
     tokenizer.save_pretrained(folder)
     model = make_tiny_target(layers=2)
     model.generation_config.eos_token_id = 2

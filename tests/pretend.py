@@ -1,7 +1,9 @@
-"""A made-up accelerator: tensors say they are on ``cuda:0`` while their values lie on the host, and mixing the two fails as it does on a GPU.
+"""A made-up accelerator: tensors say they are on ``cuda:0`` while their values lie on the host, and
+mixing the two fails as it does on a GPU.
 
-It finds, without a GPU, a tensor left behind on the host, a buffer that did not move, and every place where the host waits for the device.
-It cannot find kernels that compute otherwise, memory that runs out, or faults of graphs and streams.
+It finds, without a GPU, a tensor left behind on the host, a buffer that did not move, and every
+place where the host waits for the device. It cannot find kernels that compute otherwise, memory
+that runs out, or faults of graphs and streams.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 DEVICE = torch.device("cuda", 0)
 aten = torch.ops.aten
-MIXING = {aten.copy_.default, aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}  # these take both kinds
+# these take both kinds
+MIXING = {
+    aten.copy_.default,
+    aten.index.Tensor,
+    aten.index_put_.default,
+    aten.index_put.default,
+    aten._index_put_impl_.default,
+}
 WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default}
 
 
@@ -27,7 +36,14 @@ class Pretended(torch.Tensor):
     @staticmethod
     def __new__(cls, real: torch.Tensor):
         with torch.inference_mode(False):
-            made = torch.Tensor._make_wrapper_subclass(cls, real.shape, strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype, device="cpu")
+            made = torch.Tensor._make_wrapper_subclass(
+                cls,
+                real.shape,
+                strides=real.stride(),
+                storage_offset=real.storage_offset(),
+                dtype=real.dtype,
+                device="cpu",
+            )
         made.host = real
         return made
 
@@ -41,19 +57,36 @@ class Pretended(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        strangers = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.dim()]
+        strangers = [
+            x
+            for x in tree_leaves((args, kwargs))
+            if isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.dim()
+        ]
         if strangers and func not in MIXING:
-            raise RuntimeError(f"Expected all tensors to be on the same device, but {func} got {[tuple(x.shape) for x in strangers]} on cpu beside cuda:0")
-        masks = func is aten.index.Tensor and any(x is not None and x.dtype == torch.bool for x in args[1])  # how many rows it gives is known on the device alone
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {func} got"
+                f" {[tuple(x.shape) for x in strangers]} on cpu beside cuda:0"
+            )
+        # how many rows it gives is known on the device alone
+        masks = func is aten.index.Tensor and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
         if func in WAITING or masks:
             waited(str(func))
         if func is aten._fused_sdp_choice.default:
             return 0  # plain products: no kernel of the host's own
-        out = func(*tree_map_only(Pretended, lambda x: x.host, args), **tree_map_only(Pretended, lambda x: x.host, kwargs))
+        out = func(
+            *tree_map_only(Pretended, lambda x: x.host, args),
+            **tree_map_only(Pretended, lambda x: x.host, kwargs),
+        )
         name = func._schema.name.removeprefix("aten::")
         if "out" in kwargs or out is None:
             return kwargs.get("out")
-        return args[0] if name.endswith("_") and not name.endswith("__") else tree_map_only(torch.Tensor, Pretended, out)
+        return (
+            args[0]
+            if name.endswith("_") and not name.endswith("__")
+            else tree_map_only(torch.Tensor, Pretended, out)
+        )
 
 
 WAITS: list[str] = []  # "what file:line" of our code, in the order they happened
@@ -61,7 +94,11 @@ WAITS: list[str] = []  # "what file:line" of our code, in the order they happene
 
 def waited(what: str) -> None:
     ours = [f for f in traceback.extract_stack() if "/specdemo/" in f.filename]
-    WAITS.append(f"{what} {ours[-1].filename.rpartition('/specdemo/')[2]}:{ours[-1].lineno}" if ours else what)
+    WAITS.append(
+        f"{what} {ours[-1].filename.rpartition('/specdemo/')[2]}:{ours[-1].lineno}"
+        if ours
+        else what
+    )
 
 
 def lift(x: torch.Tensor) -> torch.Tensor:
@@ -82,7 +119,9 @@ class Pretending(TorchFunctionMode):
                 waited("tolist")
                 return args[0].host.tolist()
             if func in (torch.Tensor.numpy, torch.Tensor.__array__):
-                raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+                raise TypeError(
+                    "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first."
+                )
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
             return tree_map_only(torch.Tensor, lift, func(*args, **{**kwargs, "device": "cpu"}))
         return func(*args, **kwargs)
@@ -91,7 +130,9 @@ class Pretending(TorchFunctionMode):
 def moved(func, args, kwargs):
     """``Tensor.to`` in all its forms, ``cuda`` and ``cpu``."""
     x, rest = args[0], [] if func is not torch.Tensor.to else list(args[1:])
-    where = {torch.Tensor.cuda: DEVICE, torch.Tensor.cpu: torch.device("cpu")}.get(func, kwargs.get("device"))
+    where = {torch.Tensor.cuda: DEVICE, torch.Tensor.cpu: torch.device("cpu")}.get(
+        func, kwargs.get("device")
+    )
     dtype = kwargs.get("dtype")
     for word in rest:
         if isinstance(word, torch.Tensor):
@@ -115,18 +156,41 @@ def by_device(groups, *_, **__):
 
 @contextlib.contextmanager
 def pretended_gpu():
-    """Inside, ``cuda`` is there and is the made-up device; yields the list of places where the host waited for it."""
-    autocast, generator, overwrite = torch.autocast, torch.Generator, torch.__future__.get_overwrite_module_params_on_conversion()
-    answers = {"is_available": True, "is_bf16_supported": True, "synchronize": None, "empty_cache": None, "get_device_name": "a made-up accelerator", "current_device": 0}
+    """Inside, ``cuda`` is there and is the made-up device; yields the list of places where the host
+    waited for it.
+    """
+    autocast, generator, overwrite = (
+        torch.autocast,
+        torch.Generator,
+        torch.__future__.get_overwrite_module_params_on_conversion(),
+    )
+    answers = {
+        "is_available": True,
+        "is_bf16_supported": True,
+        "synchronize": None,
+        "empty_cache": None,
+        "get_device_name": "a made-up accelerator",
+        "current_device": 0,
+    }
     with contextlib.ExitStack() as stack:
-        for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):  # what is captured runs at once
+        # what is captured runs at once
+        for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
             stack.enter_context(mock.patch.object(torch.cuda, name, mock.MagicMock()))
         for name, answer in answers.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer))
-        stack.enter_context(mock.patch.object(torch, "autocast", lambda _, *more, **options: autocast("cpu", *more, **options)))
+            stack.enter_context(
+                mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+            )
+        stack.enter_context(
+            mock.patch.object(
+                torch, "autocast", lambda _, *more, **options: autocast("cpu", *more, **options)
+            )
+        )
         stack.enter_context(mock.patch.object(torch, "Generator", lambda *_, **__: generator()))
-        stack.enter_context(mock.patch.object(clip_grad, "_group_tensors_by_device_and_dtype", by_device))
-        torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter becomes another object when its module moves
+        stack.enter_context(
+            mock.patch.object(clip_grad, "_group_tensors_by_device_and_dtype", by_device)
+        )
+        # a parameter becomes another object when its module moves
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrite)
         stack.enter_context(Pretending())
         WAITS.clear()

@@ -1,10 +1,25 @@
-"""The acceptance rules against the target's law: exactly, by enumerating every coin, and by χ² with the real generator."""
+"""The acceptance rules against the target's law: exactly, by enumerating every coin, and by χ² with
+the real generator.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tiny_law import Tree, World, distance, drafts, final_step, forgetful, left_to_right, marginals, outcomes, reveal_time, selected, text
+from tiny_law import (
+    Tree,
+    World,
+    distance,
+    drafts,
+    final_step,
+    forgetful,
+    left_to_right,
+    marginals,
+    outcomes,
+    reveal_time,
+    selected,
+    text,
+)
 
 from specdemo.drafters.base import Draft
 from specdemo.engine.accept import accept
@@ -21,7 +36,10 @@ def single_thread():
 RIGHT = {
     "ratio, one pass": ("ratio", lambda w: drafts(w, marginals, 1)),
     "ratio, left to right": ("ratio", lambda w: drafts(w, left_to_right, 1)),
-    "ratio, several steps in any order with final-step q": ("ratio", lambda w: drafts(w, final_step, 1)),
+    "ratio, several steps in any order with final-step q": (
+        "ratio",
+        lambda w: drafts(w, final_step, 1),
+    ),
     "ratio, tree of 2, one pass": ("ratio", lambda w: drafts(w, marginals, 2)),
     "ratio, tree of 2, left to right": ("ratio", lambda w: drafts(w, left_to_right, 2)),
     "ratio, tree of 2, final-step q": ("ratio", lambda w: drafts(w, final_step, 2)),
@@ -60,11 +78,14 @@ def test_recursive_rejection_over_three_drafts_is_exact(monkeypatch):
 @pytest.mark.parametrize("rule", ["point-mass"])
 def test_point_mass_over_any_tree_is_exact(rule, monkeypatch):
     world = World(3)
-    draft = Draft(tokens=[2, 0, 1, 0, 2], parent=[-1, -1, 0, 0, 1], probs=[None] * 5, origin=["x"] * 5)
+    draft = Draft(
+        tokens=[2, 0, 1, 0, 2], parent=[-1, -1, 0, 0, 1], probs=[None] * 5, origin=["x"] * 5
+    )
     assert distance(world, [(1.0, draft)], rule, monkeypatch) < 2e-6
 
 
-# -- χ² with the generator the engine uses -----------------------------------------------------------------------------------
+# -- χ² with the generator the engine uses ---------------------------------------------------------
+
 
 def chi_square(world: World, cases, rule: str, samples: int, seed: int = 1) -> float:
     """p-value of the first two tokens of ``samples`` rounds against the target's law."""
@@ -77,8 +98,11 @@ def chi_square(world: World, cases, rule: str, samples: int, seed: int = 1) -> f
         draft = cases[case][1]
         texts.append(text(draft, accept(draft, rows[case], rule, coins))[:2])
     first = torch.tensor([t[0] for t in texts])
-    second = torch.multinomial(world.p[1][first], 1, generator=generator)[:, 0]  # where the round wrote one token only
-    second = torch.tensor([t[1] if len(t) > 1 else s for t, s in zip(texts, second.tolist(), strict=True)])
+    # where the round wrote one token only
+    second = torch.multinomial(world.p[1][first], 1, generator=generator)[:, 0]
+    second = torch.tensor(
+        [t[1] if len(t) > 1 else s for t, s in zip(texts, second.tolist(), strict=True)]
+    )
     counts = torch.bincount(first * world.size + second, minlength=world.size**2).double()
     return p_value(counts, (world.p[0][:, None] * world.p[1]).flatten().double() * samples)
 
@@ -88,7 +112,11 @@ def p_value(counts: torch.Tensor, expected: torch.Tensor) -> float:
     if rare.any():
         counts, expected = (torch.cat([x[~rare], x[rare].sum()[None]]) for x in (counts, expected))
     statistic = ((counts - expected) ** 2 / expected).sum()
-    return float(torch.special.gammaincc(torch.tensor((len(counts) - 1) / 2, dtype=torch.float64), statistic / 2))
+    return float(
+        torch.special.gammaincc(
+            torch.tensor((len(counts) - 1) / 2, dtype=torch.float64), statistic / 2
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +124,29 @@ def eight() -> World:
     return World(8, seed=40)
 
 
-@pytest.mark.parametrize("name", ["ratio, tree of 2, one pass", "point-mass, best of 2"])  # a chain is the tree of one draft
+# a chain is the tree of one draft
+@pytest.mark.parametrize("name", ["ratio, tree of 2, one pass", "point-mass, best of 2"])
 def test_chi_square_by_sampling(name, eight):
     rule, make = RIGHT[name]
     assert chi_square(eight, make(eight), rule, 100_000) > 1e-3
 
 
-@pytest.mark.parametrize("name", [*(n for n in RIGHT if "2" not in n), "ratio with q of the reveal, out of order", "ratio after selection"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(n for n in RIGHT if "2" not in n),
+        "ratio with q of the reveal, out of order",
+        "ratio after selection",
+    ],
+)
 def test_chi_square_of_drawn_outcomes(name, eight, monkeypatch):
-    """400,000 rounds: drafts drawn from the drafter's law, outcomes from the branch probabilities of ``accept`` itself."""
+    """400,000 rounds: drafts drawn from the drafter's law, outcomes from the branch probabilities
+    of ``accept`` itself.
+    """
     rule, make = (RIGHT | WRONG)[name]
     cases = make(eight)
-    if len(cases) > 64:  # a selected single draft: the same 64 strings, each with its share of the pairs
+    # a selected single draft: the same 64 strings, each with its share of the pairs
+    if len(cases) > 64:
         shares: dict[tuple[int, ...], list] = {}
         for weight, draft in cases:
             shares.setdefault(tuple(draft.tokens), [0.0, draft])[0] += weight
@@ -120,6 +159,9 @@ def test_chi_square_of_drawn_outcomes(name, eight, monkeypatch):
             else:
                 law[string[0], string[1]] += weight * chance
     samples, generator = 400_000, torch.Generator().manual_seed(3)
-    counts = torch.bincount(torch.multinomial(law.flatten(), samples, replacement=True, generator=generator), minlength=64).double()
+    counts = torch.bincount(
+        torch.multinomial(law.flatten(), samples, replacement=True, generator=generator),
+        minlength=64,
+    ).double()
     p = p_value(counts, (eight.p[0][:, None] * eight.p[1]).flatten().double() * samples)
     assert p > 1e-3 if name in RIGHT else p < 1e-6

@@ -1,4 +1,6 @@
-"""The acceptance rules case by case: strict coins, empty residuals, NaN, the bonus row, refusals (C12 to C19)."""
+"""The acceptance rules case by case: strict coins, empty residuals, NaN, the bonus row, refusals
+(C12 to C19).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def chain(tokens: list[int], *q: list[float]) -> Draft:
 
 
 def test_match_walks_the_tree_and_asks_only_what_it_needs():
-    draft = Draft(tokens=[1, 2, 3, 1, 0], parent=[-1, -1, 1, 1, 3], probs=[None] * 5, origin=["x"] * 5)
+    draft = Draft(
+        tokens=[1, 2, 3, 1, 0], parent=[-1, -1, 1, 1, 3], probs=[None] * 5, origin=["x"] * 5
+    )
     rows = Fixed([0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0])
     kept = accept(draft, rows)
     assert (kept.path, kept.token, kept.asked) == ([1, 3], 3, [0, 2, 4])
@@ -83,7 +87,8 @@ def test_a_one_hot_target_makes_every_rule_match():
         for rule in ("ratio", "point-mass"):
             kept = accept(draft, Tree(world, draft), rule, generator)
             assert (kept.path, kept.token) == (picked.path, picked.token)
-        plain = Draft(draft.tokens, draft.parent)  # the same tree from a drafter that says nothing more
+        # the same tree from a drafter that says nothing more
+        plain = Draft(draft.tokens, draft.parent)
         assert accept(plain, Tree(world, draft), "point-mass", generator).path == picked.path
 
 
@@ -100,18 +105,27 @@ def test_acceptance_is_strict(monkeypatch):
 
 def test_p_equal_to_q_accepts_always(monkeypatch):
     monkeypatch.setattr(module, "Dice", Coins(1 - 2**-53))
-    assert accept(chain([1], [0.3, 0.3, 0.4]), Fixed([0.3, 0.3, 0.4], [0.0, 0.0, 1.0]), "ratio").path == [0]
+    assert accept(
+        chain([1], [0.3, 0.3, 0.4]), Fixed([0.3, 0.3, 0.4], [0.0, 0.0, 1.0]), "ratio"
+    ).path == [0]
 
 
 def test_no_residual_mass_falls_back_to_p(monkeypatch):
-    """A q that exceeds p everywhere leaves nothing: the token comes from p, not from an argmax over NaN."""
+    """A q that exceeds p everywhere leaves nothing: the token comes from p, not from an argmax over
+    NaN.
+    """
     monkeypatch.setattr(module, "Dice", Coins(0.9))
     kept = accept(chain([0], [0.8, 0.8, 0.8]), Fixed([0.2, 0.2, 0.6], [1.0, 0.0, 0.0]), "ratio")
     assert (kept.path, kept.token) == ([], 2)
 
 
 def test_nan_in_q_keeps_nothing_and_stays_exact(monkeypatch):
-    assert accept(chain([1, 1], [math.nan] * 2, [0.5, 0.5]), Fixed([0, 1.0], [0, 1.0], [0, 1.0]), "ratio").path == []
+    assert (
+        accept(
+            chain([1, 1], [math.nan] * 2, [0.5, 0.5]), Fixed([0, 1.0], [0, 1.0], [0, 1.0]), "ratio"
+        ).path
+        == []
+    )
     world = World(3)
     nan = torch.full((3,), math.nan)
     cases = [(weight, merge([string], [[q[0], nan]])) for weight, string, q in marginals(world)]
@@ -147,7 +161,8 @@ def test_self_selection_takes_the_longest_expected_streak():
         kept = accept(draft, rows, "point-mass", torch.Generator().manual_seed(seed))
         assert kept.chosen == 1
         assert kept.streaks == pytest.approx([0.5 + 0.5 * 0.2, 0.4 + 0.4 * 1.0, 0.6])
-        assert kept.path in ([], [2, 3])  # stops at the first rejection; the second token is certain
+        # stops at the first rejection; the second token is certain
+        assert kept.path in ([], [2, 3])
         assert kept.token == 2 if kept.path else kept.token != 2
     assert set(kept.asked) >= {0, 1, 3}
 
@@ -175,7 +190,10 @@ def test_what_is_not_lossless_is_refused():
 def test_the_same_seed_gives_the_same_verdict():
     world = World(3)
     cases = drafts(world, marginals, 2)[:40]
-    runs = [[accept(d, Tree(world, d), "ratio", g) for _, d in cases] for g in (torch.Generator().manual_seed(5), torch.Generator().manual_seed(5))]
+    runs = [
+        [accept(d, Tree(world, d), "ratio", g) for _, d in cases]
+        for g in (torch.Generator().manual_seed(5), torch.Generator().manual_seed(5))
+    ]
     assert runs[0] == runs[1]
 
 

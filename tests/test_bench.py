@@ -28,10 +28,22 @@ def test_every_heat_is_written_and_interleaved(tmp_path):
     lines = measure(abacus.lanes(), ITEMS, plan(), tmp_path, lambda *a: told.append(a))
     assert heats(lines) == [(i.id, r) for r in range(2) for i in ITEMS]
     assert [c[0] for c in abacus.calls[:3]] == ["ar", "block", "fast"]  # warm-up
-    assert [c[0] for c in abacus.calls[3:11]] == ["ar", "block", "fast", "ar", "ar", "fast", "block", "ar"]
-    assert [c[0] for c in abacus.calls[15:19]] == ["ar", "fast", "block", "ar"]  # second repeat, first prompt: reversed
+    assert [c[0] for c in abacus.calls[3:11]] == [
+        "ar",
+        "block",
+        "fast",
+        "ar",
+        "ar",
+        "fast",
+        "block",
+        "ar",
+    ]
+    # second repeat, first prompt: reversed
+    assert [c[0] for c in abacus.calls[15:19]] == ["ar", "fast", "block", "ar"]
     assert {c[2] for c in abacus.calls[3:15]} == {0} and {c[2] for c in abacus.calls[15:]} == {1}
-    assert [json.loads(x) for x in (tmp_path / RUNS).read_bytes().split(b"\n") if x] == json.loads(json.dumps(lines))
+    assert [json.loads(x) for x in (tmp_path / RUNS).read_bytes().split(b"\n") if x] == json.loads(
+        json.dumps(lines)
+    )
     assert told[-1][:2] == (6, 6) and told[1][:2] == (0, 6)
 
 
@@ -40,7 +52,8 @@ def test_a_killed_run_goes_on_after_its_last_whole_heat(tmp_path, calls):
     with pytest.raises(KeyboardInterrupt):
         measure(Abacus(calls).lanes(), ITEMS, plan(), tmp_path)
     with (tmp_path / RUNS).open("ab") as file:
-        file.write(b'{"kind":"heat","prompt":"e1","rep')  # what a kill in the middle of a write leaves
+        # what a kill in the middle of a write leaves
+        file.write(b'{"kind":"heat","prompt":"e1","rep')
     before = heats(resume(tmp_path / RUNS, plan()))
     again = Abacus()
     lines = measure(again.lanes(), ITEMS, plan(), tmp_path)
@@ -49,7 +62,10 @@ def test_a_killed_run_goes_on_after_its_last_whole_heat(tmp_path, calls):
     assert len(again.calls) == 3 + 4 * (6 - len(before))
     assert make_report(lines)["complete"]
     untouched = Abacus()
-    assert heats(measure(untouched.lanes(), ITEMS, plan(), tmp_path)) == heats(lines) and not untouched.calls
+    assert (
+        heats(measure(untouched.lanes(), ITEMS, plan(), tmp_path)) == heats(lines)
+        and not untouched.calls
+    )
 
 
 def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
@@ -59,7 +75,9 @@ def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
         measure(Abacus().lanes(), ITEMS, plan(max_new_tokens=5), tmp_path)
     other = Abacus().lanes()
     base = other[BASELINE]
-    other[BASELINE] = lambda prompt, seed: replace(base(prompt, seed), facts={**FACTS, "dtype": "bfloat16"})
+    other[BASELINE] = lambda prompt, seed: replace(
+        base(prompt, seed), facts={**FACTS, "dtype": "bfloat16"}
+    )
     with pytest.raises(Refusal, match="other hardware"):
         measure(other, ITEMS, plan(), tmp_path)
     (tmp_path / RUNS).write_text("hello\n")
@@ -71,35 +89,50 @@ def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
 
 
 def test_a_refused_prompt_is_left_out_and_named(tmp_path):
-    lines = measure(Abacus().lanes(), (*ITEMS, Item("long", "easy", "refuse me")), plan(prompts=4), tmp_path)
+    lines = measure(
+        Abacus().lanes(), (*ITEMS, Item("long", "easy", "refuse me")), plan(prompts=4), tmp_path
+    )
     report = make_report(lines)
     assert report["complete"] and report["table"]["tree"]["all"]["prompts"] == 3
     assert report["refused"] == ["long: ar: The prompt is too long; shorten it."] * 2
 
 
-# -- figures by hand ---------------------------------------------------------------------------------------------------------
+# -- figures by hand -------------------------------------------------------------------------------
+
 
 @pytest.fixture()
 def report(tmp_path):
     return make_report(measure(Abacus().lanes(), ITEMS, plan(), tmp_path))
 
 
-@pytest.mark.parametrize("low, high, busy", [(0.994, 1.009, False), (2.763, 8.12, True), (0.5, 1.02, True), (0.95, 1.3, True)])
+@pytest.mark.parametrize(
+    "low, high, busy",
+    [(0.994, 1.009, False), (2.763, 8.12, True), (0.5, 1.02, True), (0.95, 1.3, True)],
+)
 def test_a_machine_too_busy_to_measure_on_is_named(report, low, high, busy):
     report["plain"]["against_itself"] = [low, 1.0, high]
     assert ("too busy for any speed-up here to mean something" in " ".join(remarks(report))) == busy
 
 
 def test_figures_by_hand(report):
-    """tree: 0.5 s on two prompts and 1 s on the hard one, against 1 s each: 3 x 1 / (0.5 + 1 + 0.5) over all."""
+    """tree: 0.5 s on two prompts and 1 s on the hard one, against 1 s each: 3 x 1 / (0.5 + 1 + 0.5)
+    over all.
+    """
     tree, block = report["table"]["tree"], report["table"]["block"]
     assert tree["all"]["speedup"] == pytest.approx(1.5)
-    assert tree["easy"]["speedup"] == pytest.approx(2.0) and tree["hard"]["speedup"] == pytest.approx(1.0)
+    assert tree["easy"]["speedup"] == pytest.approx(2.0) and tree["hard"][
+        "speedup"
+    ] == pytest.approx(1.0)
     assert block["all"]["speedup"] == pytest.approx(0.5)
     assert tree["all"]["prompt_quartiles"] == pytest.approx([1.5, 2.0, 2.0])  # of 1, 2, 2
     assert tree["all"]["by_repeat"] == pytest.approx([1.5, 1.5])
-    assert tree["all"]["tokens_per_round"] == pytest.approx(4.0) and tree["all"]["accepted_per_round"] == pytest.approx(3.0)
-    assert block["all"]["tokens_per_round"] == pytest.approx(1.0) and block["all"]["accepted_per_round"] == 0
+    assert tree["all"]["tokens_per_round"] == pytest.approx(4.0) and tree["all"][
+        "accepted_per_round"
+    ] == pytest.approx(3.0)
+    assert (
+        block["all"]["tokens_per_round"] == pytest.approx(1.0)
+        and block["all"]["accepted_per_round"] == 0
+    )
     assert tree["all"]["rows_per_pass"] == 4
     assert tree["all"]["predicted"] == pytest.approx(20 * 0.020 / 0.4)
     assert tree["easy"]["time"] == pytest.approx({"draft": 0.2, "verify": 0.6, "rest": 0.2})
@@ -132,8 +165,15 @@ def test_identity_is_checked_against_the_plain_lane(tmp_path):
     lanes["tree"] = strays
     lines = measure(lanes, ITEMS, plan(), tmp_path)
     report = make_report(lines)
-    assert report["table"]["tree"]["all"]["identical"] == pytest.approx(2 / 3) and report["table"]["block"]["all"]["identical"] == 1
-    assert {h["runs"]["tree"]["first_difference"] for h in lines if h["kind"] == "heat" and h["prompt"] == "h1"} == {5}
+    assert (
+        report["table"]["tree"]["all"]["identical"] == pytest.approx(2 / 3)
+        and report["table"]["block"]["all"]["identical"] == 1
+    )
+    assert {
+        h["runs"]["tree"]["first_difference"]
+        for h in lines
+        if h["kind"] == "heat" and h["prompt"] == "h1"
+    } == {5}
     assert any("Not token-identical" in r and "tree" in r for r in report["remarks"])
 
 
@@ -149,11 +189,16 @@ def test_the_baseline_is_the_faster_plain_kernel_and_both_its_runs():
 
 def test_answers_of_one_token_have_no_speed(tmp_path):
     def one_token(run):
-        return lambda prompt, seed: replace(run(prompt, seed), ids=[2], seconds=0.0, accepted=[], rows=[])
+        return lambda prompt, seed: replace(
+            run(prompt, seed), ids=[2], seconds=0.0, accepted=[], rows=[]
+        )
 
     lanes = {label: one_token(run) for label, run in Abacus().lanes().items()}
     report = make_report(measure(lanes, ITEMS, plan(), tmp_path))
-    assert report["table"]["tree"]["all"]["speedup"] is None and report["table"]["tree"]["all"]["tokens_per_round"] is None
+    assert (
+        report["table"]["tree"]["all"]["speedup"] is None
+        and report["table"]["tree"]["all"]["tokens_per_round"] is None
+    )
     assert "long enough" in page(report) and cli.text_table(report)
     assert speedup([]) is None
 

@@ -1,4 +1,6 @@
-"""What comes out: pages and files that need no network, and the engine's lanes behind the command and the page's button."""
+"""What comes out: pages and files that need no network, and the engine's lanes behind the command
+and the page's button.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def report(tmp_path):
     return make_report(measure(Abacus().lanes(), ITEMS, plan(), tmp_path))
 
 
-# -- the report's files ------------------------------------------------------------------------------------------------------
+# -- the report's files ----------------------------------------------------------------------------
+
 
 class Page(HTMLParser):
     VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -59,7 +62,11 @@ def test_the_html_needs_no_network_and_carries_no_markup_from_names(report, tmp_
     parsed.feed(text)
     parsed.close()
     assert not parsed.open and not parsed.links
-    assert parsed.tags.count("table") == 4 and text.count("Plotly.newPlot(") >= 5 and "img" not in parsed.tags
+    assert (
+        parsed.tags.count("table") == 4
+        and text.count("Plotly.newPlot(") >= 5
+        and "img" not in parsed.tags
+    )
     assert "cdn.plot.ly" not in text.split("<body>")[0]
     assert not list(tmp_path.glob("*.part"))
     for word in ("1.50", "CPU &lt;img", "ab" * 32, "otherwise idle", "torch 1"):
@@ -69,9 +76,18 @@ def test_the_html_needs_no_network_and_carries_no_markup_from_names(report, tmp_
 def test_the_json_is_compact_and_carries_no_text(report, tmp_path):
     save_report(report, tmp_path / "r.json")
     text = (tmp_path / "r.json").read_text(encoding="utf-8")
-    assert "words" not in text and "hard\"" in text and len(text) < 12_000
+    assert "words" not in text and 'hard"' in text and len(text) < 12_000
     assert load_report(tmp_path / "r.json")["table"]["tree"]["all"]["speedup"] == 1.5
-    for name in ("hardware", "dtype", "versions", "pair", "commits", "started", "load_at_start", "idle"):
+    for name in (
+        "hardware",
+        "dtype",
+        "versions",
+        "pair",
+        "commits",
+        "started",
+        "load_at_start",
+        "idle",
+    ):
         assert name in report["environment"]
     for junk in ("{}", "[" * 9999, "nope"):
         (tmp_path / "j").write_text(junk)
@@ -85,27 +101,68 @@ def test_the_json_is_compact_and_carries_no_text(report, tmp_path):
         save_html(report, tmp_path / "no" / "r.html")
 
 
-# -- the engine's lanes, from events -----------------------------------------------------------------------------------------
+# -- the engine's lanes, from events ---------------------------------------------------------------
+
 
 def fake_race(log):
     def race(engine, request, cancel=None):
         log.append(request)
-        common = {"pair": "tiny", "hardware": "an abacus", "dtype": "float32", "versions": {"torch": "1"}, "cost_ms": {"1": 10.0, "2": 11.0, "4": 12.0}, "ar_width": 2}
-        yield Start(prompt=request.prompt, method=request.method, rule=request.rule, weights="none", params=vars(request.params), **common)
+        common = {
+            "pair": "tiny",
+            "hardware": "an abacus",
+            "dtype": "float32",
+            "versions": {"torch": "1"},
+            "cost_ms": {"1": 10.0, "2": 11.0, "4": 12.0},
+            "ar_width": 2,
+        }
+        yield Start(
+            prompt=request.prompt,
+            method=request.method,
+            rule=request.rule,
+            weights="none",
+            params=vars(request.params),
+            **common,
+        )
         yield Prefill(lane=request.lanes, id=1)
         if cancel is not None and cancel.is_set():
             yield Done({"spec": None, "ar": {}}, stopped=True)
             return
-        result = {"rule": request.rule, "finish_reason": "length", "output_ids": [1, 2, 3, 4, 5], "ar": None, "spec": None}
+        result = {
+            "rule": request.rule,
+            "finish_reason": "length",
+            "output_ids": [1, 2, 3, 4, 5],
+            "ar": None,
+            "spec": None,
+        }
         if request.lanes == "ar":
             yield ArToken(position=1, id=2, clock=0.04)
-            result["ar"] = {"tokens": 5, "seconds": 0.04, "ttft_seconds": 0.01, "one_row_tokens_per_second": 110.0}
+            result["ar"] = {
+                "tokens": 5,
+                "seconds": 0.04,
+                "ttft_seconds": 0.01,
+                "one_row_tokens_per_second": 110.0,
+            }
         else:
-            kept = [[("accepted", 2), ("accepted", 3), ("correction", 4)], [("accepted", 5)]]  # the second round was cut at the limit
+            # the second round was cut at the limit
+            kept = [[("accepted", 2), ("accepted", 3), ("correction", 4)], [("accepted", 5)]]
             for number, tokens in enumerate(kept):
                 yield DraftMade(number, [1], [-1], [None], ["x"])
-                yield Verify(number, 4, [{"id": i, "source": s} for s, i in tokens], draft_seconds=0.001, verify_seconds=0.008, rest_seconds=0.001)
-            result["spec"] = {"tokens": 5, "seconds": 0.02, "ttft_seconds": 0.01, "rounds": 2, "draft_seconds": 0.002, "verify_seconds": 0.016}
+                yield Verify(
+                    number,
+                    4,
+                    [{"id": i, "source": s} for s, i in tokens],
+                    draft_seconds=0.001,
+                    verify_seconds=0.008,
+                    rest_seconds=0.001,
+                )
+            result["spec"] = {
+                "tokens": 5,
+                "seconds": 0.02,
+                "ttft_seconds": 0.01,
+                "rounds": 2,
+                "draft_seconds": 0.002,
+                "verify_seconds": 0.016,
+            }
         yield Done(result, ar_text="a", spec_text="b")
 
     return race
@@ -121,9 +178,17 @@ def log(monkeypatch):
 def test_lanes_read_the_races_events(log):
     lanes = race_lanes(None, parse_methods("block:gamma=5"), Sampling(temperature=0.5), 5)
     plain, spec = lanes[BASELINE]("p", 3), lanes["block:gamma=5"]("p", 3)
-    assert [r.lanes for r in log] == ["ar", "spec"] and all(not r.record and r.sampling.seed == 3 and r.sampling.temperature == 0.5 for r in log)
+    assert [r.lanes for r in log] == ["ar", "spec"] and all(
+        not r.record and r.sampling.seed == 3 and r.sampling.temperature == 0.5 for r in log
+    )
     assert log[1].params.gamma == 5
-    assert (plain.text, plain.seconds, plain.one_row_rate, plain.accepted, plain.predicted_seconds) == ("a", 0.04, 110.0, [], None)
+    assert (
+        plain.text,
+        plain.seconds,
+        plain.one_row_rate,
+        plain.accepted,
+        plain.predicted_seconds,
+    ) == ("a", 0.04, 110.0, [], None)
     assert (spec.text, spec.accepted, spec.rows, spec.draft_seconds) == ("b", [2, 1], [4, 4], 0.002)
     assert spec.predicted_seconds == pytest.approx(2 * 0.012 + 0.002) and spec.plain_ms == 10.0
     assert "facts" not in spec.to_dict() and spec.facts["hardware"] == "an abacus"
@@ -137,25 +202,39 @@ def test_the_short_run_reports_as_it_goes(log):
     assert [round(done, 2) for done, _, _ in steps] == [0.0, 0.0, 0.5, 1.0]
     assert steps[1][1] is None and steps[2][1]["table"]["block"]["all"]["prompts"] == 1
     final = steps[-1][1]
-    assert final["complete"] and final["table"]["lookup"]["all"]["speedup"] == pytest.approx((4 / 0.02) / 110)
+    assert final["complete"] and final["table"]["lookup"]["all"]["speedup"] == pytest.approx(
+        (4 / 0.02) / 110
+    )
     assert "one" not in json.dumps(final["prompts"])
     with pytest.raises(Refusal, match="no prompt"):
         next(short_run(ENGINE, "block", [], 5))
 
 
 def test_real_races_on_a_tiny_target(tmp_path):
-    """No fake: the engine's own events, greedy and sampled, through measuring, figures and pages."""
+    """No fake: the engine's own events, greedy and sampled, through measuring, figures and
+    pages.
+    """
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, seed=5)
         specs = parse_methods("lookup,lookup:gamma=3")
         items = (Item("a", "one", "abcabcabcabc"), Item("b", "two", "hello hello hello"))
-        made = plan(methods=("lookup", "lookup:gamma=3"), prompts=2, max_new_tokens=12, sampling=sampling.to_dict())
-        lines = measure(race_lanes(tiny_engine(), specs, sampling, 12), items, made, tmp_path / str(temperature))
+        made = plan(
+            methods=("lookup", "lookup:gamma=3"),
+            prompts=2,
+            max_new_tokens=12,
+            sampling=sampling.to_dict(),
+        )
+        lines = measure(
+            race_lanes(tiny_engine(), specs, sampling, 12), items, made, tmp_path / str(temperature)
+        )
         report = make_report(lines)
         for row in report["table"].values():
             s = row["all"]
-            assert s["identical"] == 1.0 and s["runs"] == 4 and s["speedup"] > 0 and s["predicted"] > 0
-            assert s["tokens_per_round"] == pytest.approx(s["accepted_per_round"] + 1, abs=0.3)  # the last round may be cut
+            assert (
+                s["identical"] == 1.0 and s["runs"] == 4 and s["speedup"] > 0 and s["predicted"] > 0
+            )
+            # the last round may be cut
+            assert s["tokens_per_round"] == pytest.approx(s["accepted_per_round"] + 1, abs=0.3)
             assert sum(s["time"].values()) == pytest.approx(1)
         assert report["plain"]["repeats_itself"] and "float32" in page(report)
 
@@ -178,13 +257,31 @@ def arguments(*words):
 
 
 def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch, capsys):
-    suite = write(tmp_path / "s.jsonl", *({"id": str(i), "category": "ab"[i % 2], "turns": ["p"]} for i in range(4)))
+    suite = write(
+        tmp_path / "s.jsonl",
+        *({"id": str(i), "category": "ab"[i % 2], "turns": ["p"]} for i in range(4)),
+    )
     monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: ENGINE)
-    words = ["--suite", str(suite), "--methods", "block,lookup", "--limit", "2", "--repeats", "2", "--max-new-tokens", "5", "--out", str(tmp_path / "out")]
+    words = [
+        "--suite",
+        str(suite),
+        "--methods",
+        "block,lookup",
+        "--limit",
+        "2",
+        "--repeats",
+        "2",
+        "--max-new-tokens",
+        "5",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert cli.bench_main(arguments(*words)) == 0
     assert "block" in capsys.readouterr().out
     report = load_report(tmp_path / "out" / "report.json")
-    assert report["complete"] and report["plan"]["prompts"] == 2 and report["categories"] == ["a", "b"]
+    assert (
+        report["complete"] and report["plan"]["prompts"] == 2 and report["categories"] == ["a", "b"]
+    )
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000  # plotly.js is inside
     runs = len(log)
     assert cli.bench_main(arguments(*words)) == 0 and len(log) == runs
@@ -203,6 +300,13 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
     monkeypatch.setattr(specdemo.engine, "race", race)
     assert cli.bench_main(arguments(*words)) == 0
     assert load_report(tmp_path / "interrupted" / "report.json")["complete"]
-    for change in (["--repeats", "0"], ["--limit", "0"], ["--methods", "none"], ["--temperature", "nan"], ["--pair", "no such pair"], ["--max-new-tokens", "0"]):
+    for change in (
+        ["--repeats", "0"],
+        ["--limit", "0"],
+        ["--methods", "none"],
+        ["--temperature", "nan"],
+        ["--pair", "no such pair"],
+        ["--max-new-tokens", "0"],
+    ):
         with pytest.raises(Refusal):
             cli.bench_main(arguments(*words, *change))

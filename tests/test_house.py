@@ -15,8 +15,24 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What each room must not import (architecture.md). `heavy` names are third-party.
 FORBIDDEN = {
-    "events.py": {"torch", "gradio", "specdemo.models", "specdemo.engine", "specdemo.drafters", "specdemo.training", "specdemo.bench", "specdemo.ui"},
-    "models": {"gradio", "specdemo.drafters", "specdemo.engine", "specdemo.training", "specdemo.bench", "specdemo.ui"},
+    "events.py": {
+        "torch",
+        "gradio",
+        "specdemo.models",
+        "specdemo.engine",
+        "specdemo.drafters",
+        "specdemo.training",
+        "specdemo.bench",
+        "specdemo.ui",
+    },
+    "models": {
+        "gradio",
+        "specdemo.drafters",
+        "specdemo.engine",
+        "specdemo.training",
+        "specdemo.bench",
+        "specdemo.ui",
+    },
     "drafters": {"gradio", "specdemo.engine", "specdemo.training", "specdemo.bench", "specdemo.ui"},
     "engine": {"gradio", "specdemo.training", "specdemo.bench", "specdemo.ui"},
     "training": {"gradio", "specdemo.bench", "specdemo.ui"},
@@ -29,7 +45,11 @@ def imports(path: Path) -> set[str]:
     """Absolute names of everything a file imports, anywhere in it, except for type checking."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             node.body = []
     package = ["specdemo", *path.relative_to(PACKAGE).parent.parts]
     found = set()
@@ -47,7 +67,9 @@ def imports(path: Path) -> set[str]:
 def test_dependencies_point_one_way(path):
     room = path.relative_to(PACKAGE).parts[0]
     banned = FORBIDDEN.get(room, set())
-    bad = {name for name in imports(path) if any(name == b or name.startswith(b + ".") for b in banned)}
+    bad = {
+        name for name in imports(path) if any(name == b or name.startswith(b + ".") for b in banned)
+    }
     assert not bad, f"{room} must not know {sorted(bad)}"
 
 
@@ -58,20 +80,39 @@ def test_the_rule_has_teeth(tmp_path):
 
 def imports_of(code: str, where: str, tmp_path: Path) -> set[str]:
     probe = PACKAGE / where
-    stand_in = type("P", (), {"read_text": lambda self, encoding: code, "relative_to": lambda self, other: probe.relative_to(other)})()
+    stand_in = type(
+        "P",
+        (),
+        {
+            "read_text": lambda self, encoding: code,
+            "relative_to": lambda self, other: probe.relative_to(other),
+        },
+    )()
     return imports(stand_in)
 
 
 def test_events_and_methods_load_without_torch_and_gradio():
-    code = "import sys, specdemo.events, specdemo.drafters; assert 'torch' not in sys.modules and 'gradio' not in sys.modules"
+    code = (
+        "import sys, specdemo.events, specdemo.drafters; assert 'torch' not in sys.modules and"
+        " 'gradio' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_file_sizes():
     """A room stays readable: files under 400 lines, assets under what a Space accepts."""
-    long = {str(p.relative_to(ROOT)): n for p in FILES if (n := len(p.read_text(encoding="utf-8").splitlines())) > 400}
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in FILES
+        if (n := len(p.read_text(encoding="utf-8").splitlines())) > 400
+    }
     assert not long
-    tracked = [ROOT / line for line in subprocess.run(["git", "ls-files", "assets"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()]
+    tracked = [
+        ROOT / line
+        for line in subprocess.run(
+            ["git", "ls-files", "assets"], cwd=ROOT, capture_output=True, text=True
+        ).stdout.splitlines()
+    ]
     sizes = {p: p.stat().st_size for p in tracked if p.exists()}
     assert all(size < 10_000_000 for size in sizes.values()) and sum(sizes.values()) < 80_000_000
 
@@ -82,7 +123,11 @@ def test_readme_front_matter_and_commands():
     import yaml
 
     front = yaml.safe_load(text.split("---\n")[1])
-    assert front["sdk"] == "gradio" and front["app_file"] == "app.py" and front["license"] == "apache-2.0"
+    assert (
+        front["sdk"] == "gradio"
+        and front["app_file"] == "app.py"
+        and front["license"] == "apache-2.0"
+    )
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     command = next(line for line in text.splitlines() if "pytest" in line and "pip install" in line)
     assert "README.md" in ci, "CI takes the test command from the README"

@@ -15,9 +15,28 @@ PROMPT = [3, 14, 15, 9]
 TEXT = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25]
 
 
-def run(drafter=None, text=TEXT, max_new=16, eos=(), stop=(), sampling=None, pieces=None, target=None, prompt=PROMPT, **more):
+def run(
+    drafter=None,
+    text=TEXT,
+    max_new=16,
+    eos=(),
+    stop=(),
+    sampling=None,
+    pieces=None,
+    target=None,
+    prompt=PROMPT,
+    **more,
+):
     engine = engine_for(target or Script.saying(len(prompt), text), eos, pieces)
-    lane = Lane(engine, Request("x", "ar", sampling=sampling or Sampling(), stop=stop, max_new_tokens=max_new, **more), prompt, max_new, drafter)
+    lane = Lane(
+        engine,
+        Request(
+            "x", "ar", sampling=sampling or Sampling(), stop=stop, max_new_tokens=max_new, **more
+        ),
+        prompt,
+        max_new,
+        drafter,
+    )
     lane.prefill()
     events = []
     while not lane.finish:
@@ -44,7 +63,8 @@ def test_eos_in_every_position(kind):
         lane, events = run(drafter, eos=(31, TEXT[position]))
         assert lane.output == TEXT[: position + 1] and lane.finish == "eos"
         assert sum(len(e.kept) for e in events if isinstance(e, Verify)) == position
-        assert drafter.calls == sum(isinstance(e, DraftMade) for e in events)  # nothing is drafted after the end
+        # nothing is drafted after the end
+        assert drafter.calls == sum(isinstance(e, DraftMade) for e in events)
 
 
 @pytest.mark.parametrize("kind", ["none", "right", "wrong", "half"])
@@ -73,16 +93,31 @@ def test_stop_beats_length():
 @pytest.mark.parametrize("kind", ["none", "right", "wrong", "half"])
 @pytest.mark.parametrize("stop", ["mn", "nopq", "opqrstu", "z"])
 def test_stop_string_over_tokens_and_rounds(kind, stop):
-    """C06, C07: found wherever a round ends; ids, text and counters are cut at the same token and nothing of it was ever shown."""
+    """C06, C07: found wherever a round ends; ids, text and counters are cut at the same token and
+    nothing of it was ever shown.
+    """
     lane, events = run(Proposes(drafters()[kind]), stop=(stop,))
     whole = "klmnopqrstuvwxyz"
     end = whole.index(stop) + len(stop)
-    assert lane.stop.text == whole[: whole.index(stop)] and lane.output == TEXT[:end] and lane.finish == "stop"
+    assert (
+        lane.stop.text == whole[: whole.index(stop)]
+        and lane.output == TEXT[:end]
+        and lane.finish == "stop"
+    )
     verdicts = [e for e in events if isinstance(e, Verify)]
     shown = "".join(k["text"] for e in verdicts for k in e.kept)
     assert stop[0] not in shown and len(lane.output) - 1 == sum(len(e.kept) for e in verdicts)
-    assert verdicts[-1].cut == (0 if kind in ("none", "wrong") else verdicts[-1].status.count("accepted") + verdicts[-1].status.count("dropped") + 1 - len(verdicts[-1].kept))
-    assert all(v.status.count("accepted") == sum(k["node"] is not None for k in v.kept) for v in verdicts), "what is called accepted was written"
+    assert verdicts[-1].cut == (
+        0
+        if kind in ("none", "wrong")
+        else verdicts[-1].status.count("accepted")
+        + verdicts[-1].status.count("dropped")
+        + 1
+        - len(verdicts[-1].kept)
+    )
+    assert all(
+        v.status.count("accepted") == sum(k["node"] is not None for k in v.kept) for v in verdicts
+    ), "what is called accepted was written"
 
 
 def test_counters():
@@ -120,7 +155,9 @@ def test_zero_accepted_for_ever_and_garbage():
 
 
 def test_cache_of_exactly_the_needed_size():
-    """C35: the widest pass still fits when the last token is written (a pass past the end fails in the scripted target)."""
+    """C35: the widest pass still fits when the last token is written (a pass past the end fails in
+    the scripted target).
+    """
     widest = Proposes(lambda ids: [1] * 63)
     lane, _ = run(widest, max_new=16)
     assert lane.output == TEXT and lane.cache.slots == len(PROMPT) + 16 + 64
@@ -129,14 +166,24 @@ def test_cache_of_exactly_the_needed_size():
 @pytest.mark.parametrize("penalty", [1.0, 1.2, 1.5])
 @pytest.mark.parametrize("kind", ["none", "same", "mixed"])
 def test_repetition_penalty_at_every_verified_position(penalty, kind):
-    """C21: constant logits; with a penalty the choice depends on all that came before, drafts of the same block included."""
+    """C21: constant logits; with a penalty the choice depends on all that came before, drafts of
+    the same block included.
+    """
 
     def rule(prefix):
         return torch.linspace(3.0, 2.7, 32)
 
-    make = {"none": lambda ids: [], "same": lambda ids: [0] * 7, "mixed": lambda ids: [len(ids) - 4, len(ids) - 3, 0, 0]}[kind]
-    reference = run(None, target=Script(rule), sampling=Sampling(repetition_penalty=penalty))[0].output
-    lane, _ = run(Proposes(make), target=Script(rule), sampling=Sampling(repetition_penalty=penalty))
+    make = {
+        "none": lambda ids: [],
+        "same": lambda ids: [0] * 7,
+        "mixed": lambda ids: [len(ids) - 4, len(ids) - 3, 0, 0],
+    }[kind]
+    reference = run(None, target=Script(rule), sampling=Sampling(repetition_penalty=penalty))[
+        0
+    ].output
+    lane, _ = run(
+        Proposes(make), target=Script(rule), sampling=Sampling(repetition_penalty=penalty)
+    )
     assert lane.output == reference
     prompt = set(PROMPT)
     expected = [0] * 16 if penalty == 1 else [t for t in range(32) if t not in prompt][:16]
@@ -144,7 +191,9 @@ def test_repetition_penalty_at_every_verified_position(penalty, kind):
 
 
 def test_features_are_those_of_the_committed_tokens():
-    """A drafter gets each token's features once, in order, anchor excluded, however many rounds it slept."""
+    """A drafter gets each token's features once, in order, anchor excluded, however many rounds it
+    slept.
+    """
     engine = tiny_engine()
     seen = []
 
@@ -161,7 +210,9 @@ def test_features_are_those_of_the_committed_tokens():
     truth.prefill()
     while not truth.finish:
         truth.advance()
-    lane = Lane(engine, Request("x", "ar"), PROMPT, 30, Taps(oracle(truth.output, 4, 5), layer_ids=(0, 1)))
+    lane = Lane(
+        engine, Request("x", "ar"), PROMPT, 30, Taps(oracle(truth.output, 4, 5), layer_ids=(0, 1))
+    )
     lane.prefill()
     while not lane.finish:
         lane.advance()

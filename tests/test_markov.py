@@ -1,4 +1,6 @@
-"""The Markov head: what it computes, where it is asked, how it is trained, and what reaches the drafts."""
+"""The Markov head: what it computes, where it is asked, how it is trained, and what reaches the
+drafts.
+"""
 
 from types import SimpleNamespace
 
@@ -34,17 +36,29 @@ def random_head(size=16, rank=8, seed=0):
     return head.requires_grad_(False)
 
 
-# -- the head itself ---------------------------------------------------------------------------------------------------------
+# -- the head itself -------------------------------------------------------------------------------
+
 
 def test_the_tables_in_use_give_what_the_head_says():
     head, words, rows = random_head(), torch.randn(40, 16), torch.randn(40, 16)
-    hidden, before, columns = torch.randn(3, 16), torch.tensor([[1, 2], [39, 0], [7, 7]]), torch.tensor([[4, 5, 6], [0, 1, 2], [9, 30, 8]])
+    hidden, before, columns = (
+        torch.randn(3, 16),
+        torch.tensor([[1, 2], [39, 0], [7, 7]]),
+        torch.tensor([[4, 5, 6], [0, 1, 2], [9, 30, 8]]),
+    )
     logp = torch.randn(3, 40).log_softmax(-1).gather(1, columns)
     ours = Follow(head, words, rows)(hidden, before, columns, logp)
     for i in range(3):
         for j in range(2):  # the formula, written out for one pair of slots
-            shift = head.out(F.silu(head.state(unit(hidden[i])) + head.before(unit(words[before[i, j]]))))
-            bent = torch.cat((logp[i] + rows[columns[i]] @ shift[:-1], (1 - logp[i].exp().sum()).log()[None] + shift[-1]))
+            shift = head.out(
+                F.silu(head.state(unit(hidden[i])) + head.before(unit(words[before[i, j]])))
+            )
+            bent = torch.cat(
+                (
+                    logp[i] + rows[columns[i]] @ shift[:-1],
+                    (1 - logp[i].exp().sum()).log()[None] + shift[-1],
+                )
+            )
             torch.testing.assert_close(ours[i, j], bent.softmax(0)[:-1])
     direct = with_rest(logp) + head(hidden, words[before[:, 0]], rows[columns])
     torch.testing.assert_close(ours[:, 0], direct.softmax(-1)[:, :-1])
@@ -52,15 +66,25 @@ def test_the_tables_in_use_give_what_the_head_says():
 
 def test_a_fresh_head_changes_nothing():
     logp = torch.randn(2, 20).log_softmax(-1)[:, :5]
-    same = Follow(MarkovHead(16, 4), torch.randn(20, 16), torch.randn(20, 16))(torch.randn(2, 16), torch.zeros(2, 1, dtype=torch.long), torch.arange(5).expand(2, 5), logp)
+    same = Follow(MarkovHead(16, 4), torch.randn(20, 16), torch.randn(20, 16))(
+        torch.randn(2, 16), torch.zeros(2, 1, dtype=torch.long), torch.arange(5).expand(2, 5), logp
+    )
     torch.testing.assert_close(same[:, 0], logp.exp())
 
 
-# -- where it is asked -------------------------------------------------------------------------------------------------------
+# -- where it is asked -----------------------------------------------------------------------------
+
 
 def scripted(**more):
-    """Two positions: alone, 1 and 2 (then 3 and 4) are nearly even; the head says 4 follows 1 and 3 follows 2."""
-    net = FakeNet(lambda block, at: logs([0.125] * 8, [0, 0.55, 0.45, 0, 0, 0, 0, 0], [0, 0, 0, 0.6, 0.4, 0, 0, 0]), **more)
+    """Two positions: alone, 1 and 2 (then 3 and 4) are nearly even; the head says 4 follows 1 and 3
+    follows 2.
+    """
+    net = FakeNet(
+        lambda block, at: logs(
+            [0.125] * 8, [0, 0.55, 0.45, 0, 0, 0, 0, 0], [0, 0, 0, 0.6, 0.4, 0, 0, 0]
+        ),
+        **more,
+    )
 
     def follow(hidden, before, columns, logp):
         other = {1: 4, 2: 3}
@@ -84,16 +108,33 @@ def asked(net, follow=True):
 def test_a_table_answers_behind_a_token_and_by_itself_where_it_knows_nothing():
     table = asked(scripted())
     assert [t for t, _ in table.rows[1]] == [3, 4] and table.follows
-    assert table.after(1, 1)[0] == (4, pytest.approx(0.9)) and table.after(1, 2)[0] == (3, pytest.approx(0.9))
-    assert table.after(0, 5) is None and table.after(1, 99) is None and table.after(1, 1) is table.after(1, 1)
-    assert [row[0][0] for row in table.chain()] == [1, 4] and [row[0][0] for row in table.chain(1)] == [3]
+    assert table.after(1, 1)[0] == (4, pytest.approx(0.9)) and table.after(1, 2)[0] == (
+        3,
+        pytest.approx(0.9),
+    )
+    assert (
+        table.after(0, 5) is None
+        and table.after(1, 99) is None
+        and table.after(1, 1) is table.after(1, 1)
+    )
+    assert [row[0][0] for row in table.chain()] == [1, 4] and [
+        row[0][0] for row in table.chain(1)
+    ] == [3]
     plain = asked(scripted(), follow=False)
-    assert not plain.follows and plain.rows == table.rows and [row[0][0] for row in plain.chain()] == [1, 3]
+    assert (
+        not plain.follows
+        and plain.rows == table.rows
+        and [row[0][0] for row in plain.chain()] == [1, 3]
+    )
 
 
 def test_a_reduced_vocabulary_is_mapped_on_both_sides():
     table = asked(scripted(vocab_ids=[10, 11, 12, 13, 14, 15, 16, 17]))
-    assert table.after(1, 11)[0][0] == 14 and table.after(1, 1) is None and [row[0][0] for row in table.chain()] == [11, 14]
+    assert (
+        table.after(1, 11)[0][0] == 14
+        and table.after(1, 1) is None
+        and [row[0][0] for row in table.chain()] == [11, 14]
+    )
 
 
 def test_the_best_first_tree_follows_the_head():
@@ -106,18 +147,26 @@ def test_the_best_first_tree_follows_the_head():
 def test_methods_draft_what_follows_and_can_be_told_not_to(monkeypatch, name):
     for follow, want in (("yes", [1, 4]), ("no", [1, 3])):
         extra = {"branches": 0} if name == "d2sd" else {"sleep": "no"} if name == "best" else {}
-        drafter = METHODS[name].make(loaded(monkeypatch, block=scripted(block_size=3)), checked(METHODS[name].params, {"gamma": 2, "follow": follow, **extra}))
+        drafter = METHODS[name].make(
+            loaded(monkeypatch, block=scripted(block_size=3)),
+            checked(METHODS[name].params, {"gamma": 2, "follow": follow, **extra}),
+        )
         drafter.start([5, 6], 16)
         draft = drafter.propose(context([5, 6, 7], (0, 2), record=True, row_ms=lambda rows: 10.0))
         first = draft.parent.index(0) if name in ("tree", "best") else 1
         assert [draft.tokens[0], draft.tokens[first]] == want, (follow, draft)
         if name != "d2sd":
-            assert [f.ids for f in draft.frames] == ([[1, 3], [1, 4]] if follow == "yes" else [[1, 3]])
+            assert [f.ids for f in draft.frames] == (
+                [[1, 3], [1, 4]] if follow == "yes" else [[1, 3]]
+            )
 
 
-# -- on disk and in training -------------------------------------------------------------------------------------------------
+# -- on disk and in training -----------------------------------------------------------------------
 
-def test_a_drafter_keeps_its_head_on_disk_and_odd_ranks_are_refused(tiny_loaded, tiny_target, tmp_path):
+
+def test_a_drafter_keeps_its_head_on_disk_and_odd_ranks_are_refused(
+    tiny_loaded, tiny_target, tmp_path
+):
     net = make_tiny_drafter(tiny_target, markov_rank=6)
     torch.nn.init.normal_(net.markov.out.weight, std=0.1)
     place = save_drafter(net, tmp_path / "d", "#", draft_vocab=torch.arange(3, 99))
@@ -136,26 +185,55 @@ def test_a_drafter_keeps_its_head_on_disk_and_odd_ranks_are_refused(tiny_loaded,
 
 def test_candidates_and_loss_against_the_plain_formula():
     torch.manual_seed(1)
-    hidden, head, labels, embedding = torch.randn(6, 16), torch.randn(50, 16), torch.tensor([3, 49, 7, 0, 11, 25]), torch.randn(60, 16)
-    net, before, weight = SimpleNamespace(markov=random_head()), torch.tensor([59, 1, 2, 3, 4, 5]), torch.rand(6)
+    hidden, head, labels, embedding = (
+        torch.randn(6, 16),
+        torch.randn(50, 16),
+        torch.tensor([3, 49, 7, 0, 11, 25]),
+        torch.randn(60, 16),
+    )
+    net, before, weight = (
+        SimpleNamespace(markov=random_head()),
+        torch.tensor([59, 1, 2, 3, 4, 5]),
+        torch.rand(6),
+    )
     columns, marginal, place = candidates(hidden, head, labels, chunk=4)
     logq = (hidden @ head.T).log_softmax(-1)
     assert columns.shape == (6, 32) and torch.equal(columns, logq.topk(32, -1).indices)
-    assert [int(p) for p in place] == [row.tolist().index(y) if y in row.tolist() else 32 for row, y in zip(columns, labels.tolist(), strict=True)]
-    torch.testing.assert_close(marginal[:, -1].exp(), 1 - logq.topk(32, -1).values.exp().sum(-1), atol=1e-3, rtol=1e-3)
+    assert [int(p) for p in place] == [
+        row.tolist().index(y) if y in row.tolist() else 32
+        for row, y in zip(columns, labels.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(
+        marginal[:, -1].exp(), 1 - logq.topk(32, -1).values.exp().sum(-1), atol=1e-3, rtol=1e-3
+    )
     total = 0.0
     for i in range(6):
-        shift = net.markov.out(F.silu(net.markov.state(unit(hidden[i])) + net.markov.before(unit(embedding[before[i]]))))
-        score = torch.cat((marginal[i, :-1] + head[columns[i]] @ shift[:-1], marginal[i, -1:] + shift[-1:]))
+        shift = net.markov.out(
+            F.silu(
+                net.markov.state(unit(hidden[i])) + net.markov.before(unit(embedding[before[i]]))
+            )
+        )
+        score = torch.cat(
+            (marginal[i, :-1] + head[columns[i]] @ shift[:-1], marginal[i, -1:] + shift[-1:])
+        )
         total -= weight[i] * score.log_softmax(0)[place[i]]
     loss, hit = follow_loss(net, embedding, head, hidden, before, labels, weight, chunk=4)
-    assert loss.item() == pytest.approx((total / weight.sum()).item(), rel=1e-4) and hit.shape == (6,)
+    assert loss.item() == pytest.approx((total / weight.sum()).item(), rel=1e-4) and hit.shape == (
+        6,
+    )
 
 
 def either_or_corpus(rows=64, length=48):
-    """Pairs of words, "7 21" or "90 44", in random order: a position alone is a coin, behind its first word the second is sure."""
+    """Pairs of words, "7 21" or "90 44", in random order: a position alone is a coin, behind its
+    first word the second is sure.
+    """
     rng = np.random.default_rng(0)
-    tokens = np.stack([np.array([[7, 21], [90, 44]])[rng.integers(2, size=length // 2)].reshape(-1) for _ in range(rows)]).astype(np.uint16)
+    tokens = np.stack(
+        [
+            np.array([[7, 21], [90, 44]])[rng.integers(2, size=length // 2)].reshape(-1)
+            for _ in range(rows)
+        ]
+    ).astype(np.uint16)
     answer = np.zeros(tokens.shape, dtype=bool)
     answer[:, 4:] = True
     return Corpus(tokens, answer, {})
@@ -163,11 +241,22 @@ def either_or_corpus(rows=64, length=48):
 
 @pytest.fixture(scope="module")
 def headed(tiny_target, tmp_path_factory):
-    net, place = fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3), tmp_path_factory.mktemp("headed")
+    net, place = (
+        fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
+        tmp_path_factory.mktemp("headed"),
+    )
     common = dict(steps=60, batch=4, anchors=6, save_minutes=9, eval_minutes=9)
-    Trainer(tiny_target, net, either_or_corpus(), Settings(kind="block", lr=3e-3, **common), place).run(show=False)
+    Trainer(
+        tiny_target, net, either_or_corpus(), Settings(kind="block", lr=3e-3, **common), place
+    ).run(show=False)
     before = {k: v.clone() for k, v in net.state_dict().items()}
-    trainer = Trainer(tiny_target, with_head(net, 16), either_or_corpus(), Settings(kind="markov", lr=2e-2, **common), place)
+    trainer = Trainer(
+        tiny_target,
+        with_head(net, 16),
+        either_or_corpus(),
+        Settings(kind="markov", lr=2e-2, **common),
+        place,
+    )
     trainer.run(log_every=5, show=False)
     return trainer, before
 
@@ -176,7 +265,9 @@ def test_only_the_head_learns_and_it_learns_what_follows(headed):
     trainer, before = headed
     assert trainer.curve[-1]["loss"] < 0.7 * trainer.curve[0]["loss"]
     state = trainer.net.state_dict()
-    assert all(torch.equal(state[k], v) for k, v in before.items()) and set(state) - set(before) == {f"markov.{n}" for n in ("state.weight", "state.bias", "before.weight", "out.weight")}
+    assert all(torch.equal(state[k], v) for k, v in before.items()) and set(state) - set(
+        before
+    ) == {f"markov.{n}" for n in ("state.weight", "state.bias", "before.weight", "out.weight")}
 
 
 def test_the_computed_race_is_the_race_with_a_head(headed, tiny_target):
@@ -189,14 +280,26 @@ def test_the_computed_race_is_the_race_with_a_head(headed, tiny_target):
         text, computed, at = row.tolist(), Walk(), 4
         features = features_of(tiny_target, net.layer_ids, text)[0]
         run = np.zeros(len(row), dtype=np.int64)
-        run[4:] = judge.block_runs(torch.tensor(text), torch.arange(4, len(row)), features[None]).numpy()
+        run[4:] = judge.block_runs(
+            torch.tensor(text), torch.arange(4, len(row)), features[None]
+        ).numpy()
         walk(run, answer, computed)
         one, rounds = session.Session(net), []
-        while at < len(text) - 1:  # the same race with the drafter's own cache and the methods' own table
+        # the same race with the drafter's own cache and the methods' own table
+        while at < len(text) - 1:
             one.start(128)
             one.extend(features[:at], 0)
-            draft = [r[0][0] for r in one.tabled(one.hidden([[text[at]] + [-1] * 5], at)[0, 1:]).chain()]
-            got = next((k for k, token in enumerate(draft) if at + k + 1 >= len(text) or token != text[at + k + 1]), len(draft))
+            draft = [
+                r[0][0] for r in one.tabled(one.hidden([[text[at]] + [-1] * 5], at)[0, 1:]).chain()
+            ]
+            got = next(
+                (
+                    k
+                    for k, token in enumerate(draft)
+                    if at + k + 1 >= len(text) or token != text[at + k + 1]
+                ),
+                len(draft),
+            )
             rounds.append(got)
             at += got + 1
         assert computed.accepted == rounds
@@ -215,12 +318,58 @@ def test_a_head_needs_a_drafter_to_stand_on(target_folder, tmp_path, monkeypatch
     common = ("--corpus", tmp_path / "c", "--steps", 2, "--batch", 2, "--anchors", 3, "--quiet")
     with pytest.raises(Refusal, match="finished block drafter"):
         train_main(parsed(add_arguments, "--kind", "markov", *common))
-    assert train_main(parsed(add_arguments, "--kind", "block", *common, "--layers", 1, "--block-size", 6, "--draft-vocab", 64, "--out", tmp_path / "b")) == 0
-    words = ("--kind", "markov", *common, "--start", tmp_path / "b" / "drafter", "--rank", 8, "--out", tmp_path / "m")
+    assert (
+        train_main(
+            parsed(
+                add_arguments,
+                "--kind",
+                "block",
+                *common,
+                "--layers",
+                1,
+                "--block-size",
+                6,
+                "--draft-vocab",
+                64,
+                "--out",
+                tmp_path / "b",
+            )
+        )
+        == 0
+    )
+    words = (
+        "--kind",
+        "markov",
+        *common,
+        "--start",
+        tmp_path / "b" / "drafter",
+        "--rank",
+        8,
+        "--out",
+        tmp_path / "m",
+    )
     assert train_main(parsed(add_arguments, *words)) == 0
     net = read_drafter(tmp_path / "m" / "drafter")
-    assert net.config.markov_rank == 8 and "Markov head" in (tmp_path / "m" / "drafter" / "README.md").read_text()
-    assert train_main(parsed(add_arguments, *words[:4], "--steps", 3, "--resume", tmp_path / "m", "--quiet")) == 0  # goes on
-    again = ("--kind", "block", *common, "--start", tmp_path / "m" / "drafter", "--out", tmp_path / "again")
+    assert (
+        net.config.markov_rank == 8
+        and "Markov head" in (tmp_path / "m" / "drafter" / "README.md").read_text()
+    )
+    # goes on
+    assert (
+        train_main(
+            parsed(add_arguments, *words[:4], "--steps", 3, "--resume", tmp_path / "m", "--quiet")
+        )
+        == 0
+    )
+    again = (
+        "--kind",
+        "block",
+        *common,
+        "--start",
+        tmp_path / "m" / "drafter",
+        "--out",
+        tmp_path / "again",
+    )
     assert train_main(parsed(add_arguments, *again)) == 0
-    assert read_drafter(tmp_path / "again" / "drafter").markov is None  # other states need another head
+    # other states need another head
+    assert read_drafter(tmp_path / "again" / "drafter").markov is None

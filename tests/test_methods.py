@@ -1,4 +1,6 @@
-"""Every diffusion method on scripted networks: worked examples of the papers, exact trees, exact q, and nothing changed by looking."""
+"""Every diffusion method on scripted networks: worked examples of the papers, exact trees, exact q,
+and nothing changed by looking.
+"""
 
 import itertools
 import math
@@ -19,7 +21,9 @@ V = 8
 
 
 def make(monkeypatch, name, params=None, **nets):
-    drafter = METHODS[name].make(loaded(monkeypatch, **nets), checked(METHODS[name].params, params or {}))
+    drafter = METHODS[name].make(
+        loaded(monkeypatch, **nets), checked(METHODS[name].params, params or {})
+    )
     drafter.start([1, 2, 3], 64)
     return drafter
 
@@ -34,90 +38,169 @@ def same_row(*rows):
     return lambda block, at: logs(peaked(0), *rows)[: len(block)]
 
 
-# -- d2sd --------------------------------------------------------------------------------------------------------------------
+# -- d2sd ------------------------------------------------------------------------------------------
 
 CONF = [0.95, 0.84, 0.62, 0.70, 0.42]
 
 
 def test_d2sd_branches_where_the_papers_example_says(monkeypatch):
     first = FakeNet(same_row(*[peaked(k + 1, c) for k, c in enumerate(CONF)]))
-    second = FakeNet(lambda block, at: logs(*[peaked((sum(b for b in block if b > 0) + k) % V, 0.8) for k in range(len(block))]))
+    second = FakeNet(
+        lambda block, at: logs(
+            *[peaked((sum(b for b in block if b > 0) + k) % V, 0.8) for k in range(len(block))]
+        )
+    )
     second.weights = "variable prefix"
     drafter = make(monkeypatch, "d2sd", {"gamma": 5, "branches": 4}, block=first, vp=second)
     draft = drafter.propose(context([1, 2, 3, 0], (0, 3), record=True))
     assert draft.notes["boundaries"] == pytest.approx([0.050, 0.152, 0.303, 0.148, 0.201], abs=5e-4)
     assert draft.notes["branches"] == [2, 4, 1, 3]
     ((blocks, position, seen),) = second.passes  # one batched pass, context handed to both networks
-    assert blocks == [[0, 1, 2, -1, -1, -1], [0, 1, 2, 3, 4, -1], [0, 1, -1, -1, -1, -1], [0, 1, 2, 3, -1, -1]] and (position, seen) == (3, 3)
-    # block 1 2 3 4 5; after 2: slots 3.. of prefix sum 3 -> 6 7 0; after 4: sum 10 -> 15%8=7; after 1: sum 1 -> 3 4 5 6; after 3: sum 6 -> 2 3
+    assert blocks == [
+        [0, 1, 2, -1, -1, -1],
+        [0, 1, 2, 3, 4, -1],
+        [0, 1, -1, -1, -1, -1],
+        [0, 1, 2, 3, -1, -1],
+    ] and (position, seen) == (3, 3)
+    # block 1 2 3 4 5; after 2: slots 3.. of prefix sum 3 -> 6 7 0; after 4: sum 10 -> 15%8=7; after
+    # 1: sum 1 -> 3 4 5 6; after 3: sum 6 -> 2 3
     assert draft.tokens == [1, 2, 3, 4, 5, 6, 7, 0, 7, 3, 4, 5, 6, 2, 3]
     assert draft.parent == [-1, 0, 1, 2, 3, 1, 5, 6, 3, 0, 9, 10, 11, 2, 13]
     assert draft.origin == ["block"] * 5 + ["branch"] * 10
-    assert [f.label for f in draft.frames] == ["block", "branch after 2", "branch after 4", "branch after 1", "branch after 3"]
+    assert [f.label for f in draft.frames] == [
+        "block",
+        "branch after 2",
+        "branch after 4",
+        "branch after 1",
+        "branch after 3",
+    ]
     assert "variable prefix" in drafter.weights
     cut = drafter.propose(context([1, 2, 3, 0], budget=7))
-    assert cut.tokens == draft.tokens[:7] and cut.parent == draft.parent[:7] and cut.frames == [] and cut.notes == {}
+    assert (
+        cut.tokens == draft.tokens[:7]
+        and cut.parent == draft.parent[:7]
+        and cut.frames == []
+        and cut.notes == {}
+    )
 
 
 def test_d2sd_merges_a_branch_that_repeats_the_block(monkeypatch):
     net = FakeNet(same_row(peaked(1), peaked(2, 0.5), peaked(3)))
     drafter = make(monkeypatch, "d2sd", {"gamma": 3, "branches": 2}, block=net)
     draft = drafter.propose(context([1, 2, 3, 0], (0, 3)))
-    assert draft.tokens == [1, 2, 3] and len(net.passes) == 2  # the same network for both passes, its context read once
+    # the same network for both passes, its context read once
+    assert draft.tokens == [1, 2, 3] and len(net.passes) == 2
     assert "both passes" in drafter.weights
 
 
-# -- tree --------------------------------------------------------------------------------------------------------------------
+# -- tree ------------------------------------------------------------------------------------------
+
 
 def test_tree_takes_the_likeliest_paths_and_as_many_as_pay(monkeypatch):
-    rows = [[0, 0.6, 0.31, 0.09, 0, 0, 0, 0], [0, 0, 0, 0, 0.5, 0.4, 0.1, 0], [0.1, 0, 0, 0, 0, 0, 0, 0.9]]
+    rows = [
+        [0, 0.6, 0.31, 0.09, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0.5, 0.4, 0.1, 0],
+        [0.1, 0, 0, 0, 0, 0, 0, 0.9],
+    ]
     drafter = make(monkeypatch, "tree", {"gamma": 3, "budget": 5}, block=FakeNet(same_row(*rows)))
     draft = drafter.propose(context([1, 2, 3, 0], (0, 3), record=True))
     assert draft.tokens == [1, 2, 4, 7, 5] and draft.parent == [-1, -1, 0, 2, 0]
-    assert draft.probs == pytest.approx([0.6, 0.31, 0.5, 0.9, 0.4]) and draft.notes["expected"] == pytest.approx(1 + 0.6 + 0.31 + 0.3 + 0.27 + 0.24)
+    assert draft.probs == pytest.approx([0.6, 0.31, 0.5, 0.9, 0.4]) and draft.notes[
+        "expected"
+    ] == pytest.approx(1 + 0.6 + 0.31 + 0.3 + 0.27 + 0.24)
     free = make(monkeypatch, "tree", {"gamma": 3}, block=FakeNet(same_row(*rows)))
-    assert len(free.propose(context([1, 2, 3, 0], (0, 3), row_ms=lambda n: 20.0 if n <= 4 else 2000.0)).tokens) == 3
-    assert len(free.propose(context([1, 2, 3, 0], row_ms=lambda n: 20.0)).tokens) == 3 + 3 * 3 + 9 * 2
+    assert (
+        len(
+            free.propose(
+                context([1, 2, 3, 0], (0, 3), row_ms=lambda n: 20.0 if n <= 4 else 2000.0)
+            ).tokens
+        )
+        == 3
+    )
+    assert (
+        len(free.propose(context([1, 2, 3, 0], row_ms=lambda n: 20.0)).tokens) == 3 + 3 * 3 + 9 * 2
+    )
     assert free.propose(context([1, 2, 3, 0], row_ms=lambda n: 1e6 * n)).tokens == []
 
 
-# -- specdiff ----------------------------------------------------------------------------------------------------------------
+# -- specdiff --------------------------------------------------------------------------------------
+
 
 def chained(block, at):
-    """Knows the next token only from its left neighbour: after a visible t comes t + 1 surely, after a mask nobody knows."""
+    """Knows the next token only from its left neighbour: after a visible t comes t + 1 surely,
+    after a mask nobody knows.
+    """
     rows = [peaked(0)]
     for k in range(1, len(block)):
-        rows.append(peaked((block[k - 1] + 1) % V, 0.9) if block[k - 1] >= 0 else peaked(6, 0.4 - 0.01 * k))
+        rows.append(
+            peaked((block[k - 1] + 1) % V, 0.9) if block[k - 1] >= 0 else peaked(6, 0.4 - 0.01 * k)
+        )
     return logs(*rows)
 
 
 def test_specdiff_reveals_left_to_right(monkeypatch):
     net = FakeNet(chained)
-    draft = make(monkeypatch, "specdiff", {"gamma": 4, "steps": 4, "reveal": "left-to-right"}, mdlm=net).propose(context([1, 2, 3, 1], (0, 3), record=True))
-    assert draft.tokens == [2, 3, 4, 5] and [p[0] for p in net.passes] == [[[1, -1, -1, -1, -1]], [[1, 2, -1, -1, -1]], [[1, 2, 3, -1, -1]], [[1, 2, 3, 4, -1]]]
+    draft = make(
+        monkeypatch, "specdiff", {"gamma": 4, "steps": 4, "reveal": "left-to-right"}, mdlm=net
+    ).propose(context([1, 2, 3, 1], (0, 3), record=True))
+    assert draft.tokens == [2, 3, 4, 5] and [p[0] for p in net.passes] == [
+        [[1, -1, -1, -1, -1]],
+        [[1, 2, -1, -1, -1]],
+        [[1, 2, 3, -1, -1]],
+        [[1, 2, 3, 4, -1]],
+    ]
     assert [f.masked for f in draft.frames] == [[k > s for k in range(4)] for s in range(4)]
-    assert draft.frames[0].ids == [2, 6, 6, 6] and draft.frames[3].ids == [2, 3, 4, 5] and draft.frames[3].conf == pytest.approx([0.9] * 4)
+    assert (
+        draft.frames[0].ids == [2, 6, 6, 6]
+        and draft.frames[3].ids == [2, 3, 4, 5]
+        and draft.frames[3].conf == pytest.approx([0.9] * 4)
+    )
 
 
 def test_specdiff_fills_the_surest_masks_first_and_shares_them_out(monkeypatch):
     def script(block, at):
-        return logs(peaked(0), peaked(1, 0.5), peaked(2, 0.9), peaked(3, 0.6), peaked(4, 0.8), peaked(5, 0.7))[: len(block)]
+        return logs(
+            peaked(0),
+            peaked(1, 0.5),
+            peaked(2, 0.9),
+            peaked(3, 0.6),
+            peaked(4, 0.8),
+            peaked(5, 0.7),
+        )[: len(block)]
 
     net = FakeNet(script)
-    draft = make(monkeypatch, "specdiff", {"gamma": 5, "steps": 3}, mdlm=net).propose(context([1, 2, 3, 0], (0, 3), record=True))
-    assert [p[0][0] for p in net.passes] == [[0, -1, -1, -1, -1, -1], [0, -1, 2, -1, 4, -1], [0, -1, 2, 3, 4, 5]]
-    assert draft.tokens == [1, 2, 3, 4, 5] and draft.probs == pytest.approx([0.5, 0.9, 0.6, 0.8, 0.7])
+    draft = make(monkeypatch, "specdiff", {"gamma": 5, "steps": 3}, mdlm=net).propose(
+        context([1, 2, 3, 0], (0, 3), record=True)
+    )
+    assert [p[0][0] for p in net.passes] == [
+        [0, -1, -1, -1, -1, -1],
+        [0, -1, 2, -1, 4, -1],
+        [0, -1, 2, 3, 4, 5],
+    ]
+    assert draft.tokens == [1, 2, 3, 4, 5] and draft.probs == pytest.approx(
+        [0.5, 0.9, 0.6, 0.8, 0.7]
+    )
     assert draft.frames[1].masked == [True, False, False, False, False]
 
 
-@pytest.mark.parametrize("params", [{"steps": 1}, {"steps": 2}, {"steps": 2, "reveal": "left-to-right", "q": "reveal"}])
+@pytest.mark.parametrize(
+    "params", [{"steps": 1}, {"steps": 2}, {"steps": 2, "reveal": "left-to-right", "q": "reveal"}]
+)
 def test_specdiff_hands_over_the_q_it_sampled_from(monkeypatch, params):
     net = FakeNet(chained)
     drafter = make(monkeypatch, "specdiff", {"gamma": 2, **params}, mdlm=net)
     counts, rows = {}, {}
     generator = torch.Generator().manual_seed(0)
     for turn in range(400):
-        draft = drafter.propose(context([1, 2, 3, 1], (0, 3) if not turn else (3, 0), rule="ratio", temperature=0.8, generator=generator))
+        draft = drafter.propose(
+            context(
+                [1, 2, 3, 1],
+                (0, 3) if not turn else (3, 0),
+                rule="ratio",
+                temperature=0.8,
+                generator=generator,
+            )
+        )
         assert draft.q.shape == (2, V) and draft.q.sum(1).tolist() == pytest.approx([1, 1])
         counts[draft.tokens[0]] = counts.get(draft.tokens[0], 0) + 1
         rows[draft.tokens[0]] = draft.q
@@ -128,15 +211,23 @@ def test_specdiff_hands_over_the_q_it_sampled_from(monkeypatch, params):
     else:  # a token that stood before the last step: one-hot
         assert rows[2][0].tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     if params["steps"] == 2:
-        assert rows[2][1].tolist() == pytest.approx(torch.tensor(logs(peaked(3, 0.9))).div(0.8).softmax(-1)[0].tolist(), abs=1e-6)
+        assert rows[2][1].tolist() == pytest.approx(
+            torch.tensor(logs(peaked(3, 0.9))).div(0.8).softmax(-1)[0].tolist(), abs=1e-6
+        )
     greedy = drafter.propose(context([1, 2, 3, 1], (3, 0), rule="ratio", temperature=0.0))
-    assert greedy.q.max(1).values.tolist() == [1, 1] and greedy.q.argmax(1).tolist() == greedy.tokens
+    assert (
+        greedy.q.max(1).values.tolist() == [1, 1] and greedy.q.argmax(1).tolist() == greedy.tokens
+    )
 
 
 def test_specdiff_refuses_the_q_that_is_not_exact():
     method = METHODS["specdiff"]
     assert "surest masks" in method.refuse("ratio", checked(method.params, {"q": "reveal"}))
-    for fine in ({"q": "reveal", "steps": 1}, {"q": "reveal", "reveal": "left-to-right"}, {"steps": 3}):
+    for fine in (
+        {"q": "reveal", "steps": 1},
+        {"q": "reveal", "reveal": "left-to-right"},
+        {"steps": 3},
+    ):
         assert method.refuse("ratio", checked(method.params, fine)) is None
     with pytest.raises(Refusal, match=r"^steps \(9\) must not be above gamma \(8\)"):
         checked(method.params, {"steps": 9, "gamma": 8})
@@ -145,12 +236,16 @@ def test_specdiff_refuses_the_q_that_is_not_exact():
 def test_specdiff_warms_up_one_token_at_a_time(monkeypatch):
     net = FakeNet(chained)
     drafter = make(monkeypatch, "specdiff", {"gamma": 4, "steps": 1, "warmup": 2}, mdlm=net)
-    assert drafter.propose(context([1, 2, 3, 1], (0, 3), prompt_length=3)).tokens == [2, 3, 4, 5] and len(net.passes) == 4
+    assert (
+        drafter.propose(context([1, 2, 3, 1], (0, 3), prompt_length=3)).tokens == [2, 3, 4, 5]
+        and len(net.passes) == 4
+    )
     late = drafter.propose(context([1, 2, 3, 1, 2], (3, 1), prompt_length=3))
     assert late.tokens == [3, 6, 6, 6] and len(net.passes) == 5 and net.passes[-1][2] == 4
 
 
-# -- ar-draft ----------------------------------------------------------------------------------------------------------------
+# -- ar-draft --------------------------------------------------------------------------------------
+
 
 class FakeSerial:
     """An autoregressive network: after t comes t + 1 with probability 0.9."""
@@ -174,12 +269,24 @@ def test_serial_drafter_reads_each_token_once_and_rolls_back(monkeypatch):
     net = FakeSerial()
     drafter = make(monkeypatch, "ar-draft", {"gamma": 3}, ar=net)
     draft = drafter.propose(context([1, 2, 3, 4], record=True))
-    assert draft.tokens == [5, 6, 7] and draft.probs == pytest.approx([0.9] * 3) and net.fed == [([1, 2, 3, 4], 0), ([5], 4), ([6], 5)]
+    assert (
+        draft.tokens == [5, 6, 7]
+        and draft.probs == pytest.approx([0.9] * 3)
+        and net.fed == [([1, 2, 3, 4], 0), ([5], 4), ([6], 5)]
+    )
     assert [len(f.ids) for f in draft.frames] == [1, 2, 3]
     net.fed.clear()
     assert drafter.propose(context([1, 2, 3, 4, 5, 0], budget=2)).tokens == [1, 2]
-    assert net.fed == [([5, 0], 4), ([1], 6)]  # the drafted 5 is read again as a committed token, behind the four known ones
-    q = drafter.propose(context([1, 2, 3, 4, 5, 0], rule="ratio", temperature=1.0, generator=torch.Generator().manual_seed(1)))
+    # the drafted 5 is read again as a committed token, behind the four known ones
+    assert net.fed == [([5, 0], 4), ([1], 6)]
+    q = drafter.propose(
+        context(
+            [1, 2, 3, 4, 5, 0],
+            rule="ratio",
+            temperature=1.0,
+            generator=torch.Generator().manual_seed(1),
+        )
+    )
     assert q.q.shape == (3, V) and q.q[0].tolist() == pytest.approx(peaked(1), abs=1e-6)
     assert q.q[1].tolist() == pytest.approx(peaked((q.tokens[0] + 1) % V), abs=1e-6)
 
@@ -192,12 +299,20 @@ def test_serial_drafter_without_weights_of_its_own_runs_the_block_network(monkey
     assert "one token at a time" in drafter.weights
 
 
-# -- specdiff2 ---------------------------------------------------------------------------------------------------------------
+# -- specdiff2 -------------------------------------------------------------------------------------
+
 
 def test_specdiff2_merges_its_draws_and_says_who_went_where(monkeypatch):
     rows = [[0, 0.6, 0.4, 0, 0, 0, 0, 0], [0, 0, 0, 0.5, 0.3, 0.2, 0, 0]]
-    drafter = make(monkeypatch, "specdiff2", {"gamma": 2, "drafts": 6, "temperature": 1.0}, streak=FakeNet(same_row(*rows)))
-    draft = drafter.propose(context([1, 2, 3, 0], (0, 3), rule="point-mass", generator=torch.Generator().manual_seed(4)))
+    drafter = make(
+        monkeypatch,
+        "specdiff2",
+        {"gamma": 2, "drafts": 6, "temperature": 1.0},
+        streak=FakeNet(same_row(*rows)),
+    )
+    draft = drafter.propose(
+        context([1, 2, 3, 0], (0, 3), rule="point-mass", generator=torch.Generator().manual_seed(4))
+    )
     assert len(draft.draws) == 6 and draft.draws[0] == [0, 1] and draft.tokens[:2] == [1, 3]
     for one, nodes in zip(draft.notes["drafts"], draft.draws, strict=True):
         assert one["nodes"] == nodes and one["ids"] == [draft.tokens[n] for n in nodes]
@@ -206,16 +321,25 @@ def test_specdiff2_merges_its_draws_and_says_who_went_where(monkeypatch):
         assert [draft.parent[n] for n in nodes] == [-1, *nodes[:-1]]
     assert len(set(zip(draft.parent, draft.tokens, strict=True))) == len(draft.tokens)
     assert draft.notes["chosen"] == 0
-    small = drafter.propose(context([1, 2, 3, 0], budget=1, generator=torch.Generator().manual_seed(4)))
+    small = drafter.propose(
+        context([1, 2, 3, 0], budget=1, generator=torch.Generator().manual_seed(4))
+    )
     assert small.tokens == [1] and all(nodes in ([0], []) for nodes in small.draws)
 
 
 def test_specdiff2_samples_its_marginals(monkeypatch):
     rows = [[0, 0.6, 0.3, 0.1, 0, 0, 0, 0]]
-    drafter = make(monkeypatch, "specdiff2", {"gamma": 1, "drafts": 32, "temperature": 2.0, "argmax": "no"}, streak=FakeNet(same_row(*rows)))
+    drafter = make(
+        monkeypatch,
+        "specdiff2",
+        {"gamma": 1, "drafts": 32, "temperature": 2.0, "argmax": "no"},
+        streak=FakeNet(same_row(*rows)),
+    )
     generator, seen = torch.Generator().manual_seed(0), []
     for turn in range(40):
-        draft = drafter.propose(context([1, 2, 3, 0], (0, 3) if not turn else (3, 0), generator=generator))
+        draft = drafter.propose(
+            context([1, 2, 3, 0], (0, 3) if not turn else (3, 0), generator=generator)
+        )
         seen += [one["ids"][0] for one in draft.notes["drafts"]]
     law = [p**0.5 for p in rows[0]]
     for token in range(V):
@@ -223,7 +347,9 @@ def test_specdiff2_samples_its_marginals(monkeypatch):
 
 
 def test_streak_identity_for_one_draft():
-    """Reference 2.4: with K = 1 the mean over drafts of Σ Π p is the mean accepted length of the point-mass rule, by brute force."""
+    """Reference 2.4: with K = 1 the mean over drafts of Σ Π p is the mean accepted length of the
+    point-mass rule, by brute force.
+    """
     rng = torch.Generator().manual_seed(2)
     q = torch.rand(2, 3, generator=rng).softmax(-1)
     p1, p2 = torch.rand(3, generator=rng).softmax(-1), torch.rand(3, 3, generator=rng).softmax(-1)
@@ -236,11 +362,17 @@ def test_streak_identity_for_one_draft():
     assert score == pytest.approx(coins)
 
 
-# -- diffuspec ---------------------------------------------------------------------------------------------------------------
+# -- diffuspec -------------------------------------------------------------------------------------
+
 
 def test_pruning_keeps_the_smallest_top_m_with_enough_mass():
     row = [(5, 0.5), (3, 0.3), (2, 0.15), (1, 0.05)]
-    assert prune(row, 0.5) == row[:1] and prune(row, 0.51) == row[:2] and prune(row, 0.8) == row[:2] and prune(row, 0.81) == row[:3]
+    assert (
+        prune(row, 0.5) == row[:1]
+        and prune(row, 0.51) == row[:2]
+        and prune(row, 0.8) == row[:2]
+        and prune(row, 0.81) == row[:3]
+    )
     assert prune(row, 1.0) == row and prune(row, 0.9, most=2) == row[:2]
     lattice = lattice_of([row, [(7, 0.6), (1, 0.4)], row], 0.8, eos_ids=(7,))
     assert lattice == [row[:2], [(7, 0.6), (1, 0.4)]]  # nothing after a natural end
@@ -279,46 +411,70 @@ def test_length_controller_as_printed_and_corrected():
     assert printed.k == 30
     assert printed.update(30, 6) == 20 and (printed.gen, printed.acc) == (15, 3)  # reference E.2 f
     for _ in range(10):
-        assert printed.update(20, 8) == 20  # and there it stays although the drafter never asked for less
+        # and there it stays although the drafter never asked for less
+        assert printed.update(20, 8) == 20
     fair = LengthController(20, 30, 10, 0.5, "corrected")
     assert fair.update(30, 6) == 30 and (fair.gen, fair.acc) == (30, 6)
     assert fair.update(12, 6) == 20 and fair.gen == pytest.approx((0.25 * 30 + 0.5 * 12) / 0.75)
-    assert fair.update(20, 20) == 20 and fair.gen == pytest.approx((0.125 * 30 + 0.25 * 12 + 0.5 * 20) / 0.875)
+    assert fair.update(20, 20) == 20 and fair.gen == pytest.approx(
+        (0.125 * 30 + 0.25 * 12 + 0.5 * 20) / 0.875
+    )
     whole = LengthController(5, 15, 5, 1.0)
     assert whole.update(8, 3) == 8 and whole.update(8, 8) == 13
     assert LengthController(5, 15, 5, 0.5, "fixed").update(3, 1) == 15
 
 
 def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):
-    rows = [[0, 0.05, 0, 0.5, 0.45, 0, 0, 0], [0, 0, 0.45, 0, 0, 0.55, 0, 0], [0, 0, 0, 0, 0, 0, 0.1, 0.9]]
+    rows = [
+        [0, 0.05, 0, 0.5, 0.45, 0, 0, 0],
+        [0, 0, 0.45, 0, 0, 0.55, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0.1, 0.9],
+    ]
     net = FakeNet(same_row(*rows))
     drafter = make(monkeypatch, "diffuspec", {"k_max": 7, "k_min": 3, "mix": 0.3}, block=net)
     net.script = lambda block, at: logs(peaked(0), *rows, *[peaked(1)] * 4)[: len(block)]
     text = [4, 2, 6, 4, 2, 6, 1]
     draft = drafter.propose(context(text, (0, 6), record=True))
-    assert len(net.passes[0][0][0]) == 8 and draft.tokens[:2] == [4, 2]  # 4 2 stood in the text, 3 5 did not
-    assert draft.notes["path"] == 0 and draft.notes["length"]["k"] == 7 and len(draft.notes["lattice"]) == 3
+    # 4 2 stood in the text, 3 5 did not
+    assert len(net.passes[0][0][0]) == 8 and draft.tokens[:2] == [4, 2]
+    assert (
+        draft.notes["path"] == 0
+        and draft.notes["length"]["k"] == 7
+        and len(draft.notes["lattice"]) == 3
+    )
     assert draft.notes["paths"][0]["ids"] == draft.tokens
     from specdemo.drafters.base import Verdict
+
     drafter.observe(Verdict([0, 1], 5, [4, 2, 5, None]))
-    assert (drafter.control.gen, drafter.control.acc, drafter.control.k) == (2, 2, 7)  # two tokens before its end, both right: longer again
+    # two tokens before its end, both right: longer again
+    assert (drafter.control.gen, drafter.control.acc, drafter.control.k) == (2, 2, 7)
 
 
 def test_ratio_on_a_searched_path_is_biased_and_therefore_refused():
-    """A path that was picked, judged with a left-to-right q as if it had been sampled: the first token's law is not the target's."""
+    """A path that was picked, judged with a left-to-right q as if it had been sampled: the first
+    token's law is not the target's.
+    """
     p, q = [0.5, 0.3, 0.2], [0.4, 0.35, 0.25]
     accept = min(1.0, p[0] / q[0])  # the search always proposes token 0
     rest = [max(a - b, 0) for a, b in zip(p, q, strict=True)]
-    law = [accept + (1 - accept) * rest[0] / sum(rest), *((1 - accept) * r / sum(rest) for r in rest[1:])]
+    law = [
+        accept + (1 - accept) * rest[0] / sum(rest),
+        *((1 - accept) * r / sum(rest) for r in rest[1:]),
+    ]
     assert 0.5 * sum(abs(a - b) for a, b in zip(law, p, strict=True)) > 0.4
-    assert "instead of sampling" in METHODS["diffuspec"].refuse("ratio", checked(METHODS["diffuspec"].params, {}))
+    assert "instead of sampling" in METHODS["diffuspec"].refuse(
+        "ratio", checked(METHODS["diffuspec"].params, {})
+    )
 
 
-# -- all ---------------------------------------------------------------------------------------------------------------------
+# -- all -------------------------------------------------------------------------------------------
+
 
 def noisy(block, at):
     """Some network that depends on everything it sees."""
-    rng = torch.Generator().manual_seed((sum((k + 3) * (b + 2) for k, b in enumerate(block)) * 31 + at) % 100003)
+    rng = torch.Generator().manual_seed(
+        (sum((k + 3) * (b + 2) for k, b in enumerate(block)) * 31 + at) % 100003
+    )
     return (torch.rand(len(block), V, generator=rng) * 4).tolist()
 
 
@@ -326,25 +482,38 @@ def noisy(block, at):
 def test_looking_changes_nothing_and_every_draft_is_a_tree(monkeypatch, name):
     runs, turns = [], itertools.count()
     for module in (best, tree):  # both weigh their own milliseconds: let each pass take one
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: 0.001 * next(turns)))
+        monkeypatch.setattr(
+            module, "time", SimpleNamespace(perf_counter=lambda: 0.001 * next(turns))
+        )
     for record in (False, True):
         drafter = make(monkeypatch, name, {}, block=FakeNet(noisy, block_size=16))
         ids, known, generator, tokens = [1, 2, 3, 4], 0, torch.Generator().manual_seed(5), []
         for turn in range(12):
             fresh = (known, len(ids) - 1 - known)
             taken = []
-            c = context(ids, fresh, record=record, budget=(31, 31, 5, 1)[turn % 4], generator=generator, row_ms=lambda n: 20.0, prompt_length=3)
+            c = context(
+                ids,
+                fresh,
+                record=record,
+                budget=(31, 31, 5, 1)[turn % 4],
+                generator=generator,
+                row_ms=lambda n: 20.0,
+                prompt_length=3,
+            )
             take = c.take_features
             c.take_features = lambda take=take, taken=taken: (taken.append(1), take())[1]
             draft = drafter.propose(c)
             known = len(ids) - 1 if taken else known
-            assert len(draft.tokens) <= c.budget and all(-1 <= p < i for i, p in enumerate(draft.parent))
+            assert len(draft.tokens) <= c.budget and all(
+                -1 <= p < i for i, p in enumerate(draft.parent)
+            )
             assert len(set(zip(draft.parent, draft.tokens, strict=True))) == len(draft.tokens)
             assert len(draft.tokens) == len(draft.parent) == len(draft.probs) == len(draft.origin)
             if not record:
                 assert draft.frames == []
             tokens.append((draft.tokens, draft.parent))
             from specdemo.drafters.base import Verdict
+
             path = [0] if turn % 3 and draft.tokens and draft.parent[0] == -1 else []
             drafter.observe(Verdict(path, turn % V, [None] * (len(draft.tokens) + 1), 0.002, 0.02))
             ids = ids + [draft.tokens[i] for i in path] + [turn % V]
@@ -353,10 +522,23 @@ def test_looking_changes_nothing_and_every_draft_is_a_tree(monkeypatch, name):
 
 
 HOSTILE = [
-    ("specdiff", {"steps": 0}), ("specdiff", {"steps": 10**6}), ("specdiff", {"reveal": "random"}), ("specdiff", {"gamma": 3, "steps": 5}),
-    ("specdiff2", {"drafts": 10**6}), ("specdiff2", {"temperature": 0}), ("specdiff2", {"temperature": float("nan")}), ("specdiff2", {"argmax": True}),
-    ("diffuspec", {"k_min": 9, "k_max": 5}), ("diffuspec", {"paths": 4, "beam": 2}), ("diffuspec", {"tau": 0}), ("diffuspec", {"mix": float("inf")}),
-    ("d2sd", {"branches": 9, "gamma": 7}), ("d2sd", {"branches": -1}), ("tree", {"budget": 10**6}), ("tree", {"gamma": 0}), ("ar-draft", {"gamma": 1e9}),
+    ("specdiff", {"steps": 0}),
+    ("specdiff", {"steps": 10**6}),
+    ("specdiff", {"reveal": "random"}),
+    ("specdiff", {"gamma": 3, "steps": 5}),
+    ("specdiff2", {"drafts": 10**6}),
+    ("specdiff2", {"temperature": 0}),
+    ("specdiff2", {"temperature": float("nan")}),
+    ("specdiff2", {"argmax": True}),
+    ("diffuspec", {"k_min": 9, "k_max": 5}),
+    ("diffuspec", {"paths": 4, "beam": 2}),
+    ("diffuspec", {"tau": 0}),
+    ("diffuspec", {"mix": float("inf")}),
+    ("d2sd", {"branches": 9, "gamma": 7}),
+    ("d2sd", {"branches": -1}),
+    ("tree", {"budget": 10**6}),
+    ("tree", {"gamma": 0}),
+    ("ar-draft", {"gamma": 1e9}),
 ]
 
 
@@ -368,18 +550,26 @@ def test_hostile_parameters_get_one_sentence(name, params):
     assert said.endswith(".") and len(said) < 200 and any(key in said for key in params)
 
 
-@pytest.mark.parametrize("name", ["block", "tree", "specdiff", "specdiff2", "diffuspec", "d2sd", "ar-draft"])
+@pytest.mark.parametrize(
+    "name", ["block", "tree", "specdiff", "specdiff2", "diffuspec", "d2sd", "ar-draft"]
+)
 def test_blocks_longer_than_the_network_are_refused(monkeypatch, name):
     field = "k_max" if name == "diffuspec" else "gamma"
     with pytest.raises(Refusal, match=f"{field} = 9 is more than this drafter's block of 7 masks"):
         make(monkeypatch, name, {field: 9}, block=FakeNet(noisy, block_size=8))
 
 
-@pytest.mark.parametrize("name", ["block", "tree", "best", "specdiff", "specdiff2", "diffuspec", "d2sd", "ar-draft"])
+@pytest.mark.parametrize(
+    "name", ["block", "tree", "best", "specdiff", "specdiff2", "diffuspec", "d2sd", "ar-draft"]
+)
 def test_the_usual_length_follows_a_shorter_block(monkeypatch, name):
-    """Who trains a block of 4 races it without naming a length; what was used stands in the parameters."""
+    """Who trains a block of 4 races it without naming a length; what was used stands in the
+    parameters.
+    """
     field = "k_max" if name == "diffuspec" else "gamma"
-    drafter = make(monkeypatch, name, {}, block=FakeNet(noisy, block_size=4), vp=FakeNet(noisy, block_size=3))
+    drafter = make(
+        monkeypatch, name, {}, block=FakeNet(noisy, block_size=4), vp=FakeNet(noisy, block_size=3)
+    )
     most = 2 if name == "d2sd" else 3  # both networks of D²SD fill the block
     assert getattr(drafter.params, field) == most
     if name == "diffuspec":

@@ -1,4 +1,6 @@
-"""Our own method: what it learns in a run, the tree it makes of two sources, and when the network sleeps and wakes."""
+"""Our own method: what it learns in a run, the tree it makes of two sources, and when the network
+sleeps and wakes.
+"""
 
 import random
 from types import SimpleNamespace
@@ -22,8 +24,13 @@ def test_followers_of_the_longest_known_end_last_seen_first():
     text = Followers(longest=3, most=2)
     text.follow([1, 2, 3, 1, 2, 4])
     text.follow([1, 2, 3, 1, 2, 4, 1, 2, 5, 2])
-    assert text.after((1, 2)) == ([5, 4], 2) and text.after((9, 2)) == ([5, 4], 1)  # 3 fell out: two are kept
-    assert text.after((3, 1, 2)) == ([4], 3) and text.after((7, 3)) == ([1], 1) and text.after((7,)) == ((), 0)
+    # 3 fell out: two are kept
+    assert text.after((1, 2)) == ([5, 4], 2) and text.after((9, 2)) == ([5, 4], 1)
+    assert (
+        text.after((3, 1, 2)) == ([4], 3)
+        and text.after((7, 3)) == ([1], 1)
+        and text.after((7,)) == ((), 0)
+    )
     assert text.after((5, 2)) == ([5, 4], 1)  # the end of the text has no follower yet
 
 
@@ -38,7 +45,10 @@ def test_calibration_starts_with_what_it_is_told_and_learns_per_cell():
     for other in (("copy", 1, 0.8), ("block", 2, 0.8), ("block", 1, 0.5)):
         assert known.judge(*other)[0] == other[2]
     known.learn(known.judge("block", 3, 0.8)[1], False)
-    assert known.judge("block", 4, 0.8)[0] == pytest.approx(3.2 / 5) and known.judge("block", 5, 0.8)[0] == 0.8
+    assert (
+        known.judge("block", 4, 0.8)[0] == pytest.approx(3.2 / 5)
+        and known.judge("block", 5, 0.8)[0] == 0.8
+    )
 
 
 def test_calibration_finds_the_truth():
@@ -56,16 +66,29 @@ def test_a_copy_and_the_network_share_one_row():
     (first, p1, _, tag1), (second, p2, state, tag2) = plan.expand((0, (0, 2, 5, 6)))
     both = 1 - 0.7 * (1 - COPIED[1])
     assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1[:2] == ("both", 1)
-    assert p2 == pytest.approx(0.6 * (1 - both) / 0.7) and tag2[:2] == ("beside", 1) and state == (1, (2, 5, 6, 1))
+    assert (
+        p2 == pytest.approx(0.6 * (1 - both) / 0.7)
+        and tag2[:2] == ("beside", 1)
+        and state == (1, (2, 5, 6, 1))
+    )
     alone = Plan(Table([[(1, 0.6), (3, 0.3)]]), text, Calibration()).expand((0, (0, 2, 5, 6)))
-    assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [(1, 0.6 * (1 - COPIED[1])), (2, COPIED[1]), (3, 0.3 * (1 - COPIED[1]))]
-    assert sum(p for _, p, *_ in alone) <= 1 and Plan(Table([]), None, Calibration()).expand((0, (5, 6))) == []
+    assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [
+        (1, 0.6 * (1 - COPIED[1])),
+        (2, COPIED[1]),
+        (3, 0.3 * (1 - COPIED[1])),
+    ]
+    assert (
+        sum(p for _, p, *_ in alone) <= 1
+        and Plan(Table([]), None, Calibration()).expand((0, (5, 6))) == []
+    )
 
 
 def test_copies_grow_from_any_node_and_beyond_the_block():
     text = Followers(len(COPIED), 2)
     text.follow([4, 1, 2, 3, 4, 7, 9, 4])
-    nodes = best_first(Plan(Table([[(1, 0.9)]]), text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01)
+    nodes = best_first(
+        Plan(Table([[(1, 0.9)]]), text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01
+    )
     paths = {}
     for i, n in enumerate(nodes):
         paths[i] = (*paths.get(n.parent, ()), n.token)
@@ -76,7 +99,9 @@ def test_copies_grow_from_any_node_and_beyond_the_block():
 
 
 def run_pace(pace, tokens_of, rounds, cost=1.12):
-    """Milliseconds and tokens of a run in which a plain round takes 1 ms and one with the network ``cost``."""
+    """Milliseconds and tokens of a run in which a plain round takes 1 ms and one with the network
+    ``cost``.
+    """
     spent = written = used = 0
     for i in range(rounds):
         network = pace.wants(cost, 1.0)
@@ -107,7 +132,9 @@ def test_a_network_that_pays_never_sleeps_and_one_that_starts_to_pay_is_found():
 
 
 def test_promises_count_as_far_as_they_are_kept():
-    """Honest promises are believed although single rounds vary; a network that promises two for ever and writes one falls asleep."""
+    """Honest promises are believed although single rounds vary; a network that promises two for
+    ever and writes one falls asleep.
+    """
     honest, lucky = Pace(), Pace()
     for turn in range(40):
         honest.note(True, (1, 1, 5, 1)[turn % 4], 1.2, 1.0, promised=2.0)
@@ -138,7 +165,8 @@ def test_a_slow_moment_does_not_throw_the_mean_off():
     assert mean.value == 5.0  # 2 + (8 - 2) / 2
 
 
-# -- the drafter -------------------------------------------------------------------------------------------------------------
+# -- the drafter -----------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -154,7 +182,9 @@ def clock(monkeypatch):
 
 
 def start(monkeypatch, net, params=None, prompt=(1, 2, 3)):
-    drafter = METHODS["best"].make(loaded(monkeypatch, block=net), checked(METHODS["best"].params, params or {}))
+    drafter = METHODS["best"].make(
+        loaded(monkeypatch, block=net), checked(METHODS["best"].params, params or {})
+    )
     drafter.start(list(prompt), 256)
     return drafter
 
@@ -170,16 +200,29 @@ def test_network_sleeps_when_nothing_comes_true_and_plain_rounds_go_on(monkeypat
     ids, known, plain = [1, 2, 3, 4], 0, 0
     for turn in range(120):
         before = len(net.passes)
-        draft = drafter.propose(context(ids, (known, len(ids) - 1 - known), record=True, row_ms=lambda n: 20.0 if n <= 16 else 25.0, prompt_length=3))
+        draft = drafter.propose(
+            context(
+                ids,
+                (known, len(ids) - 1 - known),
+                record=True,
+                row_ms=lambda n: 20.0 if n <= 16 else 25.0,
+                prompt_length=3,
+            )
+        )
         if len(net.passes) > before:
             known = len(ids) - 1
         else:
             plain += 1
-            assert draft.tokens == [] and draft.frames == [] and draft.notes["why"].startswith("a plain round")
+            assert (
+                draft.tokens == []
+                and draft.frames == []
+                and draft.notes["why"].startswith("a plain round")
+            )
         drafter.observe(Verdict([], turn % 6, [turn % 6] + [None] * len(draft.tokens), 0.003, 0.02))
         ids = [*ids, turn % 6]
     assert plain > 85 and 3 < len(net.passes) < 35
-    assert net.passes[-1][2] == net.passes[-1][1]  # woken later, it has read everything that was committed in between
+    # woken later, it has read everything that was committed in between
+    assert net.passes[-1][2] == net.passes[-1][1]
 
 
 def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
@@ -188,10 +231,27 @@ def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
     ids, tokens, known = [1, 2, 3, 4, 5] * 4 + [1], 0, 0
     for _ in range(10):
         before = len(net.passes)
-        draft = drafter.propose(context(ids, (known, len(ids) - 1 - known), record=True, row_ms=lambda n: 20.0 if n <= 16 else 25.0, prompt_length=20))
+        draft = drafter.propose(
+            context(
+                ids,
+                (known, len(ids) - 1 - known),
+                record=True,
+                row_ms=lambda n: 20.0 if n <= 16 else 25.0,
+                prompt_length=20,
+            )
+        )
         known = len(ids) - 1 if len(net.passes) > before else known
         path, at = [], -1
-        while (child := next((i for i, p in enumerate(draft.parent) if p == at and draft.tokens[i] == ids[-1 - 4 + len(path) % 5]), None)) is not None:
+        while (
+            child := next(
+                (
+                    i
+                    for i, p in enumerate(draft.parent)
+                    if p == at and draft.tokens[i] == ids[-1 - 4 + len(path) % 5]
+                ),
+                None,
+            )
+        ) is not None:
             path.append(child)
             at = child
         nxt = ids[-5 + len(path) % 5]
@@ -206,7 +266,9 @@ def test_without_sleep_every_round_drafts(monkeypatch, clock):
     net = FakeNet(wrong, block_size=16)
     drafter = start(monkeypatch, net, {"sleep": "no", "copies": 0})
     for turn in range(30):
-        drafter.propose(context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), row_ms=lambda n: 20.0))
+        drafter.propose(
+            context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), row_ms=lambda n: 20.0)
+        )
         drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
     assert len(net.passes) == 30
 

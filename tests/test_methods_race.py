@@ -1,4 +1,6 @@
-"""Every method in the engine: a tiny random target with a tiny random network writes its own plain text, and *ratio* keeps its law."""
+"""Every method in the engine: a tiny random target with a tiny random network writes its own plain
+text, and *ratio* keeps its law.
+"""
 
 import math
 from types import SimpleNamespace
@@ -26,7 +28,9 @@ def engine():
     model = make_tiny_target()
     net = make_tiny_drafter(model, block_size=16)
     engine = engine_for(Target(model))
-    engine.loaded = SimpleNamespace(**vars(engine.loaded) | {"model": model, "networks": {"block": net}})
+    engine.loaded = SimpleNamespace(
+        **vars(engine.loaded) | {"model": model, "networks": {"block": net}}
+    )
     engine.loaded.pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None)
     return engine
 
@@ -34,7 +38,13 @@ def engine():
 def write(engine, method, sampling, record=False, rule="match", new=20):
     params = checked(METHODS[method].params, {})
     drafter = None if method == "plain" else METHODS[method].make(engine.loaded, params)
-    lane = Lane(engine, Request("x", method, params, sampling=sampling, record=record, rule=rule), PROMPT, new, drafter)
+    lane = Lane(
+        engine,
+        Request("x", method, params, sampling=sampling, record=record, rule=rule),
+        PROMPT,
+        new,
+        drafter,
+    )
     with torch.inference_mode():
         lane.prefill()
         while not lane.finish:
@@ -43,7 +53,11 @@ def write(engine, method, sampling, record=False, rule="match", new=20):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, top_p=0.95, repetition_penalty=1.1, seed=3)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(temperature=0.9, top_p=0.95, repetition_penalty=1.1, seed=3)],
+    ids=["greedy", "sampled"],
+)
 def test_every_method_writes_the_plain_text(engine, method, sampling):
     plain = write(engine, "ar", sampling)
     assert write(engine, method, sampling) == plain
@@ -52,9 +66,20 @@ def test_every_method_writes_the_plain_text(engine, method, sampling):
 
 
 def test_d2sd_verifies_by_cascade_too(engine):
-    """Chosen by name, it reaches the engine's pass and writes the same text (fp32, where no near-tie moves)."""
+    """Chosen by name, it reaches the engine's pass and writes the same text (fp32, where no
+    near-tie moves).
+    """
     params = checked(METHODS["d2sd"].params, {"verify": "cascade"})
-    lane, kinds = Lane(engine, Request("x", "d2sd", params), PROMPT, 20, METHODS["d2sd"].make(engine.loaded, params)), []
+    lane, kinds = (
+        Lane(
+            engine,
+            Request("x", "d2sd", params),
+            PROMPT,
+            20,
+            METHODS["d2sd"].make(engine.loaded, params),
+        ),
+        [],
+    )
     real = engine.target.verify
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.target, "verify", lambda *a, **k: kinds.append(a[-1]) or real(*a, **k))
@@ -64,23 +89,38 @@ def test_d2sd_verifies_by_cascade_too(engine):
     assert set(kinds[:-1]) == {"cascade"} and lane.output == write(engine, "ar", Sampling())
 
 
-@pytest.mark.parametrize(("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"])
+@pytest.mark.parametrize(
+    ("method", "rule"), [(m, r) for m in METHODS for r in METHODS[m].rules if r != "match"]
+)
 def test_the_other_rules_write_the_plain_text_when_greedy(engine, method, rule):
     assert write(engine, method, Sampling(), rule=rule) == write(engine, "ar", Sampling())
 
 
 def test_self_selection_shows_the_targets_own_scores(engine):
-    """Under point-mass every draft carries the streak the target's probabilities promise, and the one with the highest is the chosen one."""
+    """Under point-mass every draft carries the streak the target's probabilities promise, and the
+    one with the highest is the chosen one.
+    """
     params = checked(METHODS["specdiff2"].params, {"drafts": 6})
-    request = Request("x", "specdiff2", params, sampling=Sampling(temperature=1.0, seed=4), record=True, rule="point-mass")
-    lane, seen = Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].make(engine.loaded, params)), 0
+    request = Request(
+        "x",
+        "specdiff2",
+        params,
+        sampling=Sampling(temperature=1.0, seed=4),
+        record=True,
+        rule="point-mass",
+    )
+    lane, seen = (
+        Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].make(engine.loaded, params)),
+        0,
+    )
     with torch.inference_mode():
         lane.prefill()
         while not lane.finish:
             *_, made, verdict = lane.advance()
             for one in made.notes.get("drafts", ()):
                 p = [verdict.p[node] for node in one["nodes"]]
-                known = p[: p.index(None)] if None in p else p  # the event tells p only along the path that was walked
+                # the event tells p only along the path that was walked
+                known = p[: p.index(None)] if None in p else p
                 low, rest = expected_streak(known), math.prod(known) * (len(p) - len(known))
                 assert low - 1e-5 <= one["score"] <= low + rest + 1e-5 and one["own"] > 0
                 seen += 1
@@ -90,10 +130,12 @@ def test_self_selection_shows_the_targets_own_scores(engine):
     assert seen >= 6
 
 
-# -- the law under ratio, exactly: every draw of the drafter and every coin of the acceptance is walked ------------------------------
+# -- the law under ratio, exactly: every draw of the drafter and every coin of the acceptance is
+# walked
 
 V = 3
-TARGET = torch.rand(V, V, generator=torch.Generator().manual_seed(1)).mul(3).softmax(-1).double()  # p(next | last)
+# p(next | last)
+TARGET = torch.rand(V, V, generator=torch.Generator().manual_seed(1)).mul(3).softmax(-1).double()
 
 
 class Branches:
@@ -129,21 +171,31 @@ class Branches:
         return self.take((p / p.sum()).tolist())
 
     def pick(self, logits, context=None):
-        return torch.tensor([self.draw(row) for row in logits.reshape(-1, V).double().softmax(-1)]).view(logits.shape[:-1])
+        return torch.tensor(
+            [self.draw(row) for row in logits.reshape(-1, V).double().softmax(-1)]
+        ).view(logits.shape[:-1])
 
 
 def distance(monkeypatch, method, params, script):
-    """Total variation between the target's law of the first two tokens and that of one round (a missing second one drawn from the target)."""
+    """Total variation between the target's law of the first two tokens and that of one round (a
+    missing second one drawn from the target).
+    """
     stand_in = loaded(monkeypatch, block=FakeNet(script))
     stand_in.model.config.vocab_size = V
-    drafter, branches, got = METHODS[method].make(stand_in, checked(METHODS[method].params, params)), Branches(), torch.zeros(V, V).double()
+    drafter, branches, got = (
+        METHODS[method].make(stand_in, checked(METHODS[method].params, params)),
+        Branches(),
+        torch.zeros(V, V).double(),
+    )
     monkeypatch.setattr(session, "pick", branches.pick)
     monkeypatch.setattr(acceptance, "Dice", lambda *_: branches)
     while True:
         branches.start()
         drafter.start([0], 8)
         draft = drafter.propose(context([1, 2], (0, 1), rule="ratio", temperature=1.0))
-        rows = SimpleNamespace(probs=lambda row, draft=draft: TARGET[2 if row == 0 else draft.tokens[row - 1]].float())
+        rows = SimpleNamespace(
+            probs=lambda row, draft=draft: TARGET[2 if row == 0 else draft.tokens[row - 1]].float()
+        )
         kept = acceptance.accept(draft, rows, "ratio")
         text = [draft.tokens[i] for i in kept.path] + [kept.token]
         if len(text) == 1:
@@ -157,14 +209,21 @@ def distance(monkeypatch, method, params, script):
 
 
 def steps(block, at):
-    """Two masks that know each other once one is filled; the second is the surer one, so by confidence it is filled first."""
+    """Two masks that know each other once one is filled; the second is the surer one, so by
+    confidence it is filled first.
+    """
     a, b = block[1], block[2]
     first = [0.5, 1.0, 0.0] if b < 0 else [2.5 * ((k + b) % 3 == 0) for k in range(V)]
     second = [0.0, 2.0, 1.0] if a < 0 else [2.5 * ((k + a) % 3 == 1) for k in range(V)]
     return [[0.0] * V, first, second]
 
 
-RIGHT = [{"steps": 1}, {"steps": 2}, {"steps": 2, "reveal": "left-to-right"}, {"steps": 2, "reveal": "left-to-right", "q": "reveal"}]
+RIGHT = [
+    {"steps": 1},
+    {"steps": 2},
+    {"steps": 2, "reveal": "left-to-right"},
+    {"steps": 2, "reveal": "left-to-right", "q": "reveal"},
+]
 
 
 @pytest.mark.parametrize("params", RIGHT)
@@ -173,7 +232,9 @@ def test_specdiff_keeps_the_law(monkeypatch, params):
 
 
 def test_the_refused_q_breaks_the_law(monkeypatch):
-    """Filling the surer second mask first and calling its first distribution q: what refuse() refuses, and why."""
+    """Filling the surer second mask first and calling its first distribution q: what refuse()
+    refuses, and why.
+    """
     assert METHODS["specdiff"].refuse("ratio", checked(METHODS["specdiff"].params, {"q": "reveal"}))
     assert distance(monkeypatch, "specdiff", {"gamma": 2, "steps": 2, "q": "reveal"}, steps) > 0.01
 

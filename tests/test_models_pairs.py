@@ -30,7 +30,9 @@ def test_the_shipped_file():
     pairs = load_pairs()
     assert next(iter(pairs)) == "smollm2-135m" and len(pairs) >= 5
     pair = pairs["smollm2-135m"]
-    assert [next(iter(s)) for s in pair.target] == ["wheel", "hub"] and pair.license.startswith("Apache-2.0")
+    assert [next(iter(s)) for s in pair.target] == ["wheel", "hub"] and pair.license.startswith(
+        "Apache-2.0"
+    )
     assert not any(p.remote_code for p in pairs.values())
     assert pairs["qwen3-8b"].thinking is False and "4bit" in pairs["qwen3-8b"].dtypes
 
@@ -38,7 +40,10 @@ def test_the_shipped_file():
 def test_a_good_entry(tmp_path):
     pair = load_pairs(write(tmp_path, GOOD))["a"]
     assert pair.target == ({"path": str(tmp_path / "weights")},)
-    assert pair.drafters == {"block": str(tmp_path / "drafter"), "ar": "hub:owner/name"} and pair.dtypes == ("fp32",)
+    assert pair.drafters == {
+        "block": str(tmp_path / "drafter"),
+        "ar": "hub:owner/name",
+    } and pair.dtypes == ("fp32",)
 
 
 def test_an_unknown_pair_names_the_nearest():
@@ -48,20 +53,23 @@ def test_an_unknown_pair_names_the_nearest():
         get_pair("zzz")
 
 
-@pytest.mark.parametrize(("old", "new", "sentence"), [
-    ("title: A", "titel: A", "no setting “titel”; did you mean “title”"),
-    ("    license: MIT\n", "", "“license” is missing"),
-    ("{path: weights}", "[{wheel: x==1}]", "a wheel source needs"),
-    ("{path: weights}", "[{url: x}]", "a target source is one of"),
-    ("{path: weights}", "{hub: a/b, sha: c}", "a hub source has no “sha”"),
-    ("block: drafter", "blok: drafter", "no drafter kind “blok”"),
-    ("block: drafter", "block: 7", "must be a folder or"),
-    ("[fp32]", "[fp31]", "not 'fp31'"),
-    ("thinking: false", "thinking: maybe", "must be true or false"),
-    ("pairs:", "pears:", "has no “pairs:”"),
-    ("  a:\n", "  a: [\n", "not valid YAML"),
-    ("title: A", "title: !!python/object/apply:os.getcwd []", "not valid YAML"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("title: A", "titel: A", "no setting “titel”; did you mean “title”"),
+        ("    license: MIT\n", "", "“license” is missing"),
+        ("{path: weights}", "[{wheel: x==1}]", "a wheel source needs"),
+        ("{path: weights}", "[{url: x}]", "a target source is one of"),
+        ("{path: weights}", "{hub: a/b, sha: c}", "a hub source has no “sha”"),
+        ("block: drafter", "blok: drafter", "no drafter kind “blok”"),
+        ("block: drafter", "block: 7", "must be a folder or"),
+        ("[fp32]", "[fp31]", "not 'fp31'"),
+        ("thinking: false", "thinking: maybe", "must be true or false"),
+        ("pairs:", "pears:", "has no “pairs:”"),
+        ("  a:\n", "  a: [\n", "not valid YAML"),
+        ("title: A", "title: !!python/object/apply:os.getcwd []", "not valid YAML"),
+    ],
+)
 def test_mistakes(tmp_path, old, new, sentence):
     with pytest.raises(Refusal, match=sentence) as caught:
         load_pairs(write(tmp_path, GOOD.replace(old, new, 1)))
@@ -78,19 +86,31 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
     path = write(tmp_path, GOOD.replace(", ar: {hub: owner/name}", ""))
     state = pair_states(path)[0]
-    assert state["state"] == "to fetch" and len(state["missing"]) == 2 and state["target"] is None and state["drafters"] == {"block": False}
+    assert (
+        state["state"] == "to fetch"
+        and len(state["missing"]) == 2
+        and state["target"] is None
+        and state["drafters"] == {"block": False}
+    )
     for folder in ("weights", "drafter"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text("{}")
     state = pair_states(path)[0]
-    assert state["state"] == "ready" and state["missing"] == [] and state["target"] == str(tmp_path / "weights")
+    assert (
+        state["state"] == "ready"
+        and state["missing"] == []
+        and state["target"] == str(tmp_path / "weights")
+    )
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "nothing"))
     assert "SPECDEMO_TARGET_DIR" in pair_states(path)[0]["missing"][0]
 
 
 def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
     own = tmp_path / "mine.yaml"
-    own.write_text("pairs:\n  mine:\n    {title: Mine, license: none, size: small, target: {path: here}, drafters: {block: a, vp: b, ar: c}}\n")
+    own.write_text(
+        "pairs:\n  mine:\n    {title: Mine, license: none, size: small, target: {path: here},"
+        " drafters: {block: a, vp: b, ar: c}}\n"
+    )
     monkeypatch.setenv("SPECDEMO_MODELS", str(own))
     assert list(load_pairs()) == ["mine"]
     pair = get_pair("mine")
@@ -99,7 +119,11 @@ def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
         drafters = with_drafter(pair, folder).drafters
-        assert drafters == ({"ar": pair.drafters["ar"], "block": str(folder)} if kind == "block" else {**pair.drafters, "ar": str(folder)})
+        assert drafters == (
+            {"ar": pair.drafters["ar"], "block": str(folder)}
+            if kind == "block"
+            else {**pair.drafters, "ar": str(folder)}
+        )
     (folder / "config.json").write_text("[]")
     for wrong in (tmp_path / "none", folder):
         with pytest.raises(Refusal, match="There is no drafter in"):

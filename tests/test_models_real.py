@@ -1,4 +1,6 @@
-"""The embedded pair itself: fetched, loaded, drafted with. Uses the same cache as the app (about 93 MB the first time)."""
+"""The embedded pair itself: fetched, loaded, drafted with. Uses the same cache as the app (about 93
+MB the first time).
+"""
 
 import pytest
 import torch
@@ -7,11 +9,16 @@ from tiny_models import features_of
 from specdemo.models.load import load_drafter
 from specdemo.models.pairs import ROOT
 
-PROMPT = "A farmer has 12 cows. Each cow gives 8 litres of milk a day. How many litres does he get in a week? Explain step by step."
+PROMPT = (
+    "A farmer has 12 cows. Each cow gives 8 litres of milk a day. How many litres does he get in a"
+    " week? Explain step by step."
+)
 
 
 def encode(loaded, text=PROMPT):
-    return loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    return loaded.tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], add_generation_prompt=True, return_tensors="pt"
+    )["input_ids"]
 
 
 @pytest.fixture(scope="module")
@@ -19,31 +26,49 @@ def answer(loaded_fp32):
     """(prompt length, ids of prompt and greedy answer)"""
     ids = encode(loaded_fp32)
     with torch.no_grad():
-        return ids.shape[1], loaded_fp32.model.generate(ids, max_new_tokens=48, do_sample=False)[0].tolist()
+        return (
+            ids.shape[1],
+            loaded_fp32.model.generate(ids, max_new_tokens=48, do_sample=False)[0].tolist(),
+        )
 
 
 def tokens_per_round(net, features, prompt, ids, shift=0):
-    """Replay a greedy answer: blocks drafted at each anchor, kept as far as they agree. ``shift`` gives each token another's features."""
+    """Replay a greedy answer: blocks drafted at each anchor, kept as far as they agree. ``shift``
+    gives each token another's features.
+    """
     cache, position, rounds = net.new_cache(len(ids)), prompt, 0
     features = features.roll(shift, 0)
     while position < len(ids) - 1:
-        net.extend(cache, features[cache.length:position], cache.length)
+        net.extend(cache, features[cache.length : position], cache.length)
         block = torch.full((1, net.block_size), -1)
         block[0, 0] = ids[position]
-        drafts = net.vocab_ids[net.logits(net.hidden(block, position, cache))[0, 1:].argmax(-1)].tolist()
-        kept = next((k for k, (a, b) in enumerate(zip(drafts, ids[position + 1:], strict=False)) if a != b), len(ids) - 1 - position)
+        drafts = net.vocab_ids[
+            net.logits(net.hidden(block, position, cache))[0, 1:].argmax(-1)
+        ].tolist()
+        kept = next(
+            (
+                k
+                for k, (a, b) in enumerate(zip(drafts, ids[position + 1 :], strict=False))
+                if a != b
+            ),
+            len(ids) - 1 - position,
+        )
         position, rounds = position + min(kept, net.block_size - 1) + 1, rounds + 1
     return (len(ids) - 1 - prompt) / rounds
 
 
 def test_the_target_is_itself(loaded_fp32, answer):
     assert loaded_fp32.eos_ids == (2,) and loaded_fp32.model.config.num_hidden_layers == 30
-    assert "week" in loaded_fp32.tokenizer.decode(answer[1][answer[0]:])
+    assert "week" in loaded_fp32.tokenizer.decode(answer[1][answer[0] :])
 
 
 def test_the_shipped_drafter_drafts(loaded_fp32, answer):
     net = load_drafter(loaded_fp32.pair, "block", loaded_fp32)
-    assert net.weights.startswith("block weights") and 2 in net.vocab_ids and 8_000 <= len(net.vocab_ids) <= 20_000
+    assert (
+        net.weights.startswith("block weights")
+        and 2 in net.vocab_ids
+        and 8_000 <= len(net.vocab_ids) <= 20_000
+    )
     prompt, ids = answer
     features, _ = features_of(loaded_fp32.model, net.layer_ids, ids)
     right = tokens_per_round(net, features, prompt, ids)
@@ -59,15 +84,25 @@ def test_bf16_drafts_as_well_as_fp32(loaded_fp32, loaded_bf16, answer):
     rates = []
     for loaded in (loaded_fp32, loaded_bf16):
         net = load_drafter(loaded.pair, "block", loaded)
-        rates.append(tokens_per_round(net, features_of(loaded.model, net.layer_ids, ids)[0], prompt, ids))
+        rates.append(
+            tokens_per_round(net, features_of(loaded.model, net.layer_ids, ids)[0], prompt, ids)
+        )
     assert rates[1] > 0.9 * rates[0], rates
 
 
 def test_transformers_runs_the_drafter_too(loaded_fp32, answer):
-    """An outside witness of losslessness: transformers' own loop with our network writes the same text."""
+    """An outside witness of losslessness: transformers' own loop with our network writes the same
+    text.
+    """
     net = load_drafter(loaded_fp32.pair, "block", loaded_fp32)
     with torch.no_grad():
-        out = loaded_fp32.model.generate(encode(loaded_fp32), max_new_tokens=48, do_sample=False, assistant_model=net, speculation_type="dflash")
+        out = loaded_fp32.model.generate(
+            encode(loaded_fp32),
+            max_new_tokens=48,
+            do_sample=False,
+            assistant_model=net,
+            speculation_type="dflash",
+        )
     assert out[0].tolist() == answer[1]
 
 

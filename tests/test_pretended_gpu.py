@@ -1,4 +1,6 @@
-"""Everything that computes, on a made-up accelerator: nothing is left behind on the host, and nothing waits where it need not."""
+"""Everything that computes, on a made-up accelerator: nothing is left behind on the host, and
+nothing waits where it need not.
+"""
 
 import argparse
 from collections import Counter
@@ -34,12 +36,22 @@ def gpu():
         yield waits
 
 
-# -- the instrument itself ---------------------------------------------------------------------------------------------------
+# -- the instrument itself -------------------------------------------------------------------------
+
 
 def test_it_is_as_strict_as_a_gpu(gpu):
     there, here = torch.arange(3.0, device="cuda"), torch.arange(3.0)
-    assert isinstance(there + 1, Pretended) and there.device.type == "cuda" and (there + torch.tensor(2.0)).tolist() == [2, 3, 4]
-    for mix in (lambda: there + here, lambda: torch.cat((there, here)), lambda: torch.stack((here, there)), lambda: torch.where(here > 1, there, 0)):
+    assert (
+        isinstance(there + 1, Pretended)
+        and there.device.type == "cuda"
+        and (there + torch.tensor(2.0)).tolist() == [2, 3, 4]
+    )
+    for mix in (
+        lambda: there + here,
+        lambda: torch.cat((there, here)),
+        lambda: torch.stack((here, there)),
+        lambda: torch.where(here > 1, there, 0),
+    ):
         with pytest.raises(RuntimeError, match="same device"):
             mix()
     with pytest.raises(TypeError, match="numpy"):
@@ -47,7 +59,12 @@ def test_it_is_as_strict_as_a_gpu(gpu):
     gpu.clear()
     assert (there + here.to("cuda")).cpu().tolist() == [0, 2, 4] and gpu == ["to the host"]
     gpu.clear()
-    for wait in (lambda: float(there[0]), lambda: there[there > 1], lambda: (there > 1).nonzero(), lambda: bool(there.any())):
+    for wait in (
+        lambda: float(there[0]),
+        lambda: there[there > 1],
+        lambda: (there > 1).nonzero(),
+        lambda: bool(there.any()),
+    ):
         wait()
     assert len(gpu) == 4
 
@@ -64,19 +81,39 @@ def test_gradients_are_the_hosts():
     assert torch.equal(*found)
 
 
-# -- training ------------------------------------------------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------
 
-KINDS = [("block", {}), ("block", {"lengths": (3, 5)}), ("vp", {}), ("mdlm", {"inverse_t": True}), ("streak", {}), ("markov", {}), ("ar", {})]
+KINDS = [
+    ("block", {}),
+    ("block", {"lengths": (3, 5)}),
+    ("vp", {}),
+    ("mdlm", {"inverse_t": True}),
+    ("streak", {}),
+    ("markov", {}),
+    ("ar", {}),
+]
 
 
-@pytest.mark.parametrize("kind, more", KINDS, ids=lambda x: x if isinstance(x, str) else "-".join(x))
+@pytest.mark.parametrize(
+    "kind, more", KINDS, ids=lambda x: x if isinstance(x, str) else "-".join(x)
+)
 @pytest.mark.parametrize("mix", [0.0, 0.5])
 def test_a_training_step_never_waits(gpu, tmp_path, kind, more, mix):
     target = make_tiny_target().to("cuda")
     vocab = torch.arange(0, 128, 2)
     net = fresh(target, kind, layers=1, block_size=6, draft_vocab=vocab, seed=3, mask_id=127)
     net = (with_head(net, 8) if kind == "markov" else net).to("cuda")
-    settings = Settings(kind=kind, steps=6, batch=2, anchors=5, mix=mix, lr=3e-3, save_minutes=9, eval_minutes=9, **more)
+    settings = Settings(
+        kind=kind,
+        steps=6,
+        batch=2,
+        anchors=5,
+        mix=mix,
+        lr=3e-3,
+        save_minutes=9,
+        eval_minutes=9,
+        **more,
+    )
     trainer = Trainer(target, net, periodic_corpus(16), settings, tmp_path, vocab)
     waits, real = [], trainer.optimizer.step
 
@@ -87,7 +124,9 @@ def test_a_training_step_never_waits(gpu, tmp_path, kind, more, mix):
     trainer.optimizer.step = step
     trainer.run(log_every=100, show=False)
     assert trainer.step == 6 and waits[-1] == 0, Counter(gpu[: waits[-1]])
-    assert len(trainer.pending) == 6 and all(loss.is_cuda and loss.host.isfinite() for loss, _ in trainer.pending)
+    assert len(trainer.pending) == 6 and all(
+        loss.is_cuda and loss.host.isfinite() for loss, _ in trainer.pending
+    )
 
 
 def parsed(add, *words):
@@ -98,26 +137,108 @@ def parsed(add, *words):
 
 @pytest.fixture(scope="module")
 def drafters(target_folder, tmp_path_factory):
-    """Corpus, a block drafter with a Markov head and an autoregressive one, all made on the made-up device: {kind: folder}."""
+    """Corpus, a block drafter with a Markov head and an autoregressive one, all made on the made-up
+    device: {kind: folder}.
+    """
     out = tmp_path_factory.mktemp("gpu")
     with pytest.MonkeyPatch.context() as patch, pretended_gpu():
         patch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
-        assert corpus.corpus_main(parsed(corpus.add_arguments, "--out", out / "written", "--length", 48, "--batch", 4, "--rows", 4, "--unique", 0.01)) == 0
+        assert (
+            corpus.corpus_main(
+                parsed(
+                    corpus.add_arguments,
+                    "--out",
+                    out / "written",
+                    "--length",
+                    48,
+                    "--batch",
+                    4,
+                    "--rows",
+                    4,
+                    "--unique",
+                    0.01,
+                )
+            )
+            == 0
+        )
         text = periodic_corpus(40)
         (out / "corpus").mkdir()
         write_shard(out / "corpus", "", text.tokens, text.answer)
         (out / "corpus" / "corpus.json").write_text('{"row": 48}')
         prompts = out / "prompts.jsonl"
         prompts.write_text('{"turns": ["w10 w20"], "category": "a"}\n')
-        common = ("--corpus", out / "corpus", "--batch", 2, "--anchors", 6, "--eval-rows", 2, "--quiet")
+        common = (
+            "--corpus",
+            out / "corpus",
+            "--batch",
+            2,
+            "--anchors",
+            6,
+            "--eval-rows",
+            2,
+            "--quiet",
+        )
         small = ("--layers", 1, "--block-size", 12, "--draft-vocab", 0)
-        assert train.train_main(parsed(train.add_arguments, "--kind", "block", "--out", out / "block", "--steps", 40, *small, *common)) == 0
-        assert train.train_main(parsed(train.add_arguments, "--kind", "markov", "--out", out / "markov", "--steps", 4, "--start", out / "block" / "drafter", "--rank", 8, *common)) == 0
-        assert train.train_main(parsed(train.add_arguments, "--kind", "ar", "--out", out / "ar", "--steps", 20, "--layers", 1, "--draft-vocab", 0, "--prompts", prompts, *common)) == 0
+        assert (
+            train.train_main(
+                parsed(
+                    train.add_arguments,
+                    "--kind",
+                    "block",
+                    "--out",
+                    out / "block",
+                    "--steps",
+                    40,
+                    *small,
+                    *common,
+                )
+            )
+            == 0
+        )
+        assert (
+            train.train_main(
+                parsed(
+                    train.add_arguments,
+                    "--kind",
+                    "markov",
+                    "--out",
+                    out / "markov",
+                    "--steps",
+                    4,
+                    "--start",
+                    out / "block" / "drafter",
+                    "--rank",
+                    8,
+                    *common,
+                )
+            )
+            == 0
+        )
+        assert (
+            train.train_main(
+                parsed(
+                    train.add_arguments,
+                    "--kind",
+                    "ar",
+                    "--out",
+                    out / "ar",
+                    "--steps",
+                    20,
+                    "--layers",
+                    1,
+                    "--draft-vocab",
+                    0,
+                    "--prompts",
+                    prompts,
+                    *common,
+                )
+            )
+            == 0
+        )
     return {"block": str(out / "markov" / "drafter"), "ar": str(out / "ar" / "drafter")}
 
 
-# -- races --------------------------------------------------------------------------------------------------------------------
+# -- races -----------------------------------------------------------------------------------------
 
 CASES = [(name, {}) for name in METHODS] + [
     ("tree", {"sampling": Sampling(temperature=0.8, top_p=0.9, seed=3)}),
@@ -132,28 +253,53 @@ CASES = [(name, {}) for name in METHODS] + [
 
 @pytest.fixture(scope="module", params=["with weights of its own", "with the block's"])
 def engine(request, target_folder, drafters):
-    """A tiny pair on the made-up device; its costs are not measured, as nothing there takes its real time."""
+    """A tiny pair on the made-up device; its costs are not measured, as nothing there takes its
+    real time.
+    """
     with pytest.MonkeyPatch.context() as patch, pretended_gpu():
         patch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
         named = drafters if "own" in request.param else {"block": drafters["block"]}
         loaded = load_target(replace(get_pair("smollm2-135m"), drafters=named), "fp32", "cuda")
         target = Target(loaded.model)
         target.check_against(loaded.model)
-        return Engine(loaded, target, {w: 40 + w / 4 for w in (2, 4, 8, 16, 32)}, 40.0, [2, 4, 8, 16, 32])
+        return Engine(
+            loaded, target, {w: 40 + w / 4 for w in (2, 4, 8, 16, 32)}, 40.0, [2, 4, 8, 16, 32]
+        )
 
 
-@pytest.mark.parametrize("method, more", CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x) or "plain")
+@pytest.mark.parametrize(
+    "method, more", CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x) or "plain"
+)
 def test_every_method_races_there(engine, gpu, method, more):
     record = "ar" in engine.loaded.pair.drafters
-    done = list(race(engine, Request("w7 w21 w3 w90 w44 w15", method, max_new_tokens=20, record=record, **more)))[-1]
+    done = list(
+        race(
+            engine,
+            Request("w7 w21 w3 w90 w44 w15", method, max_new_tokens=20, record=record, **more),
+        )
+    )[-1]
     free = more.get("rule", "match") != "match"
-    assert free or done.result["identical"] and done.result["spec"]["tokens"] == done.result["ar"]["tokens"]
-    passes = [w for w in gpu if w.rpartition(" ")[2].startswith(("engine/target", "engine/attention", "models/"))]
+    assert (
+        free
+        or done.result["identical"]
+        and done.result["spec"]["tokens"] == done.result["ar"]["tokens"]
+    )
+    passes = [
+        w
+        for w in gpu
+        if w.rpartition(" ")[2].startswith(("engine/target", "engine/attention", "models/"))
+    ]
     assert not passes, "a pass of target or drafter must not wait for the device"
     if not record and not free:
         drafting = Counter(w for w in gpu if w.rpartition(" ")[2].startswith("drafters/"))
-        passes_a_round = more.get("params", {}).get("steps") or {"specdiff": 2, "d2sd": 2, "best": 2}.get(method, 1)
-        assert max(drafting.values(), default=0) <= passes_a_round * done.result["spec"]["rounds"], drafting
+        passes_a_round = more.get("params", {}).get("steps") or {
+            "specdiff": 2,
+            "d2sd": 2,
+            "best": 2,
+        }.get(method, 1)
+        assert (
+            max(drafting.values(), default=0) <= passes_a_round * done.result["spec"]["rounds"]
+        ), drafting
 
 
 def test_the_device_report_runs_there(engine):

@@ -11,7 +11,16 @@ from tiny_models import features_of, make_tiny_drafter
 from specdemo.errors import Refusal
 from specdemo.training import objectives
 from specdemo.training.corpus import read_prompts, uniqueness, worth_keeping
-from specdemo.training.data import Batches, Corpus, blocks_of, choose_anchors, draft_vocabulary, read_corpus, split, write_shard
+from specdemo.training.data import (
+    Batches,
+    Corpus,
+    blocks_of,
+    choose_anchors,
+    draft_vocabulary,
+    read_corpus,
+    split,
+    write_shard,
+)
 from specdemo.training.packed import Taps, packed_blocks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,8 +34,13 @@ def logs(rows=5, words=7, seed=0):
 def test_position_weights_follow_dflash_and_d2sd():
     w = objectives.prefix_weights(torch.tensor([0, 3]), 8, 4.0)
     assert w[0].tolist() == pytest.approx([0.0] + [math.exp(-(k - 1) / 4) for k in range(1, 8)])
-    assert w[1].tolist() == pytest.approx([0, 0, 0, 0] + [math.exp(-(k - 4) / 4) for k in range(4, 8)])
-    assert objectives.prefix_masks(torch.tensor([0, 3]), 8).tolist() == [[False] + [True] * 7, [False] * 4 + [True] * 4]
+    assert w[1].tolist() == pytest.approx(
+        [0, 0, 0, 0] + [math.exp(-(k - 4) / 4) for k in range(4, 8)]
+    )
+    assert objectives.prefix_masks(torch.tensor([0, 3]), 8).tolist() == [
+        [False] + [True] * 7,
+        [False] * 4 + [True] * 4,
+    ]
 
 
 def test_visible_prefix_has_the_law_of_d2sd():
@@ -42,7 +56,10 @@ def test_random_masks_spare_the_anchor_and_never_miss_a_block():
     middle = (t > 0.45) & (t < 0.55)
     assert masked[middle, 1:].float().mean().item() == pytest.approx(0.5, abs=0.05)
     weights = objectives.mdlm_weights(masked, t, inverse_t=True)
-    assert torch.allclose(weights[masked], (1 / t[:, None]).clamp(max=8).expand_as(masked)[masked]) and (weights[~masked] == 0).all()
+    assert (
+        torch.allclose(weights[masked], (1 / t[:, None]).clamp(max=8).expand_as(masked)[masked])
+        and (weights[~masked] == 0).all()
+    )
 
 
 @pytest.mark.parametrize("mix", [0.0, 0.4, 1.0])
@@ -56,19 +73,27 @@ def test_row_scores_equal_the_plain_formula_with_its_gradient(mix, chunk):
     (score * weight).sum().backward()
     plain = hidden.clone().requires_grad_()
     logq = (plain @ head.T).log_softmax(-1)
-    goal = (1 - mix) * torch.nn.functional.one_hot(labels.clamp(min=0), 7) + mix * (teacher @ head.T).softmax(-1)
+    goal = (1 - mix) * torch.nn.functional.one_hot(labels.clamp(min=0), 7) + mix * (
+        teacher @ head.T
+    ).softmax(-1)
     expected = (goal * logq).sum(-1) * (labels >= 0)
     (expected * weight).sum().backward()
     torch.testing.assert_close(score, expected.detach())
     torch.testing.assert_close(ours.grad, plain.grad)
-    torch.testing.assert_close(sure, torch.where(labels >= 0, logq.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0], 0.0))
+    torch.testing.assert_close(
+        sure,
+        torch.where(labels >= 0, logq.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0], 0.0),
+    )
     assert hit.tolist() == (logq.argmax(-1) == labels).tolist() and not sure.requires_grad
 
 
 def test_streak_is_the_expected_accepted_length_for_one_draft():
-    """The identity for K = 1: Σ_m Π q_j(x_j) averaged over x ~ P equals the mean run of accepted point-mass drafts x ~ q under P."""
+    """The identity for K = 1: Σ_m Π q_j(x_j) averaged over x ~ P equals the mean run of accepted
+    point-mass drafts x ~ q under P.
+    """
     torch.manual_seed(0)
-    P, q = torch.randn(3, 4).softmax(-1), torch.randn(3, 4).softmax(-1)  # position-wise laws, 3 positions, 4 words
+    # position-wise laws, 3 positions, 4 words
+    P, q = torch.randn(3, 4).softmax(-1), torch.randn(3, 4).softmax(-1)
     by_training, by_acceptance = 0.0, 0.0
     for x in itertools.product(range(4), repeat=3):
         px, qx = (torch.stack([law[j, x[j]] for j in range(3)]) for law in (P, q))
@@ -102,7 +127,10 @@ def test_surrogate_weighs_each_log_by_the_detached_streak_before_it():
 
 
 def test_soft_labels_enter_the_surrogate_but_not_its_weights():
-    q, soft = torch.tensor([[0.5, 0.25, 0.8], [0.9, 0.1, 0.2]]), torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]).requires_grad_()
+    q, soft = (
+        torch.tensor([[0.5, 0.25, 0.8], [0.9, 0.1, 0.2]]),
+        torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]).requires_grad_(),
+    )
     alive = torch.tensor([[True, False, True], [True, True, True]])
     objectives.streak_loss(q.log(), alive, surrogate=soft).backward()
     torch.testing.assert_close(soft.grad, -torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.9, 0.09]]) / 2)
@@ -131,7 +159,8 @@ def test_ids_beyond_sixteen_bits_survive(tmp_path):
 
 
 def test_no_prompt_sits_on_both_sides_of_the_split():
-    tokens = np.repeat(np.arange(50, dtype=np.uint16)[:, None], 10, 1).repeat(4, 0)  # four rows a prompt
+    # four rows a prompt
+    tokens = np.repeat(np.arange(50, dtype=np.uint16)[:, None], 10, 1).repeat(4, 0)
     answer = np.zeros(tokens.shape, dtype=bool)
     answer[:, 4:] = True
     tokens[:, 4:] = np.random.default_rng(0).integers(0, 9, (200, 6))
@@ -145,7 +174,9 @@ def test_batches_are_a_function_of_seed_and_step_and_epochs_miss_nothing():
     rows = [one.rows_at(i) for i in range(5)]
     assert (two.rows_at(3) == rows[3]).all() and (two.rows_at(0) == rows[0]).all()
     assert sorted(np.concatenate(rows)[:10]) == list(range(10)) == sorted(np.concatenate(rows)[10:])
-    assert torch.equal(torch.rand(3, generator=one.generator(2)), torch.rand(3, generator=two.generator(2)))
+    assert torch.equal(
+        torch.rand(3, generator=one.generator(2)), torch.rand(3, generator=two.generator(2))
+    )
 
 
 def test_anchors_and_blocks_stay_inside_one_answer():
@@ -154,7 +185,13 @@ def test_anchors_and_blocks_stay_inside_one_answer():
     anchors, valid = choose_anchors(answer, 20, torch.Generator().manual_seed(0))
     assert set(anchors[valid].tolist()) == {2, 3, 7, 8, 9}
     truth, ours = blocks_of(tokens, answer, torch.tensor([[3, 9]]), 5)
-    assert truth[0, 0].tolist() == [3, 4, 5, 6, 7] and ours[0, 0].tolist() == [True, True, False, False, False]
+    assert truth[0, 0].tolist() == [3, 4, 5, 6, 7] and ours[0, 0].tolist() == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert ours[0, 1].tolist() == [True, True, False, False, False]
 
 
@@ -168,15 +205,24 @@ def test_loops_are_dropped_and_prompt_files_checked(tmp_path):
     line, varied = np.array([1, 2, 3] * 30), np.random.default_rng(0).integers(0, 500, 90)
     assert uniqueness(line) < 0.1 < 0.9 < uniqueness(varied)
     everywhere = np.ones(90, dtype=bool)
-    assert not worth_keeping(line, everywhere, 0.35) and worth_keeping(varied, everywhere, 0.35) and not worth_keeping(varied, ~everywhere, 0.35)
-    (tmp_path / "good.jsonl").write_text('{"turns": ["a", "b"], "category": "x"}\n{"prompt": "c"}\n')
-    assert [(p["turns"][0], p["category"]) for p in read_prompts(tmp_path / "good.jsonl")] == [("a", "x"), ("c", "all")]
+    assert (
+        not worth_keeping(line, everywhere, 0.35)
+        and worth_keeping(varied, everywhere, 0.35)
+        and not worth_keeping(varied, ~everywhere, 0.35)
+    )
+    (tmp_path / "good.jsonl").write_text(
+        '{"turns": ["a", "b"], "category": "x"}\n{"prompt": "c"}\n'
+    )
+    assert [(p["turns"][0], p["category"]) for p in read_prompts(tmp_path / "good.jsonl")] == [
+        ("a", "x"),
+        ("c", "all"),
+    ]
     (tmp_path / "bad.jsonl").write_text('{"turns": ["a"]}\n{"text": "b"}\n')
     with pytest.raises(Refusal, match="Line 2"):
         read_prompts(tmp_path / "bad.jsonl")
 
 
-# -- packed blocks -------------------------------------------------------------------------------------------------------------
+# -- packed blocks ---------------------------------------------------------------------------------
 
 TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 84, 19]
 
@@ -191,8 +237,11 @@ def packed(net, target, tokens, anchors, visible=0):
 
 @pytest.mark.parametrize("layout", ["own", "shared"])
 @pytest.mark.parametrize("visible", [0, 2])
-@pytest.mark.parametrize("slots", [1, 12, 384])  # a group for every block, two groups and one place to spare, all in one
-def test_packed_blocks_equal_the_drafter_one_block_at_a_time(tiny_target, layout, visible, slots, monkeypatch):
+# a group for every block, two groups and one place to spare, all in one
+@pytest.mark.parametrize("slots", [1, 12, 384])
+def test_packed_blocks_equal_the_drafter_one_block_at_a_time(
+    tiny_target, layout, visible, slots, monkeypatch
+):
     monkeypatch.setattr("specdemo.training.packed.GROUP", slots)
     net = make_tiny_drafter(tiny_target, layout)
     tokens = torch.tensor([TEXT, TEXT[::-1]])
@@ -204,7 +253,9 @@ def test_packed_blocks_equal_the_drafter_one_block_at_a_time(tiny_target, layout
         net.extend(cache, features_of(tiny_target, net.layer_ids, row)[0][:spot], 0)
         ids = torch.full((1, net.block_size), -1)
         ids[0, : visible + 1] = tokens[n, spot : spot + visible + 1]
-        torch.testing.assert_close(together[n, a], net.hidden(ids, spot, cache)[0], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(
+            together[n, a], net.hidden(ids, spot, cache)[0], rtol=1e-3, atol=1e-3
+        )
 
 
 @pytest.mark.parametrize("visible", [0, 2])
@@ -222,7 +273,10 @@ def test_a_drafter_never_sees_its_own_answer(tiny_target, visible):
 def test_blocks_side_by_side_do_not_see_each_other(tiny_target):
     net = make_tiny_drafter(tiny_target)
     tokens = torch.tensor([TEXT])
-    alone, beside = packed(net, tiny_target, tokens, torch.tensor([[8]])), packed(net, tiny_target, tokens, torch.tensor([[8, 9, 3]]))
+    alone, beside = (
+        packed(net, tiny_target, tokens, torch.tensor([[8]])),
+        packed(net, tiny_target, tokens, torch.tensor([[8, 9, 3]])),
+    )
     torch.testing.assert_close(alone[0, 0], beside[0, 0])
 
 

@@ -18,9 +18,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_memory_named_includes_what_the_process_holds(tiny_target):
-    net, settings = fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3), Settings(batch=2, anchors=4)
+    net, settings = (
+        fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
+        Settings(batch=2, anchors=4),
+    )
     held = psutil.Process().memory_info().rss
-    small, large = (memory_bytes(tiny_target, net, s, 128, 48) for s in (settings, replace(settings, anchors=4000)))
+    small, large = (
+        memory_bytes(tiny_target, net, s, 128, 48)
+        for s in (settings, replace(settings, anchors=4000))
+    )
     assert held + 12 * sum(p.numel() for p in net.parameters()) < small < large
 
 
@@ -32,14 +38,22 @@ class Sizes(TorchDispatchMode):
         self.met = set()
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
-            self.met.add((str(operation), *(tuple(x.shape) for x in args if isinstance(x, torch.Tensor))))
+        if operation.overloadpacket in (
+            torch.ops.aten.mm,
+            torch.ops.aten.addmm,
+            torch.ops.aten.bmm,
+        ):
+            self.met.add(
+                (str(operation), *(tuple(x.shape) for x in args if isinstance(x, torch.Tensor)))
+            )
         return operation(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("kind", ["block", "mdlm", "streak", "markov", "ar"])
 def test_training_meets_few_sizes_of_matrix_products(tiny_target, tmp_path, kind):
-    """oneDNN keeps memory for every size: a run whose steps all bring another grows by gigabytes."""
+    """oneDNN keeps memory for every size: a run whose steps all bring another grows by
+    gigabytes.
+    """
     trainer = trainer_for(tiny_target, tmp_path, kind, steps=8, mix=0.5)
     if kind == "markov":
         with_head(trainer.net, 4)

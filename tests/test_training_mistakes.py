@@ -1,4 +1,6 @@
-"""Training commands in the hands of people and on machines that are full: one sentence, and nothing is lost."""
+"""Training commands in the hands of people and on machines that are full: one sentence, and nothing
+is lost.
+"""
 
 import errno
 import json
@@ -35,11 +37,22 @@ def corpus(tmp_path):
     text = periodic_corpus(16)
     (tmp_path / "corpus").mkdir()
     write_shard(tmp_path / "corpus", "", text.tokens, text.answer)
-    (tmp_path / "corpus" / "corpus.json").write_text(json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"}))
+    (tmp_path / "corpus" / "corpus.json").write_text(
+        json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"})
+    )
     return tmp_path / "corpus"
 
 
-@pytest.mark.parametrize("words, said", [(("--rows", 0), "at least 1"), (("--rows", -3), "at least 1"), (("--batch", -1), "at least 1"), (("--length", 4), "--length at least 16"), (("--length", 10**6), "lower --length")])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--rows", 0), "at least 1"),
+        (("--rows", -3), "at least 1"),
+        (("--batch", -1), "at least 1"),
+        (("--length", 4), "--length at least 16"),
+        (("--length", 10**6), "lower --length"),
+    ],
+)
 def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said):
     with pytest.raises(Refusal, match=said):
         corpus_main(parsed(corpus_arguments, "--out", tmp_path / "c", *words))
@@ -50,11 +63,29 @@ def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said)
 def test_a_damaged_corpus_is_left_as_it_is(target, tmp_path, junk):
     (tmp_path / "corpus.json").write_text(junk)
     with pytest.raises(Refusal, match="damaged"):
-        corpus_main(parsed(corpus_arguments, "--out", tmp_path, "--rows", 2, "--batch", 2, "--length", 32))
+        corpus_main(
+            parsed(corpus_arguments, "--out", tmp_path, "--rows", 2, "--batch", 2, "--length", 32)
+        )
     assert (tmp_path / "corpus.json").read_text() == junk
 
 
-SMALL = ("--steps", 2, "--layers", 1, "--block-size", 6, "--batch", 2, "--anchors", 3, "--draft-vocab", 0, "--eval-rows", 2, "--quiet")
+SMALL = (
+    "--steps",
+    2,
+    "--layers",
+    1,
+    "--block-size",
+    6,
+    "--batch",
+    2,
+    "--anchors",
+    3,
+    "--draft-vocab",
+    0,
+    "--eval-rows",
+    2,
+    "--quiet",
+)
 
 
 def trained(corpus, out, *more):
@@ -74,13 +105,32 @@ def test_a_run_is_never_begun_over_another(run, corpus, capsys):
     with pytest.raises(Refusal, match="holds a run already"):
         trained(corpus, run, "--resume", run.parent / "elsewhere")
     capsys.readouterr()
-    assert trained(corpus, run, "--resume", run) == 0 and "is finished and its drafter written; raise --steps" in capsys.readouterr().out
+    assert (
+        trained(corpus, run, "--resume", run) == 0
+        and "is finished and its drafter written; raise --steps" in capsys.readouterr().out
+    )
     assert before == {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
     assert trained(corpus, run.parent / "branch", "--resume", run) == 0
 
 
-@pytest.mark.parametrize("wish", [("--kind", "vp"), ("--layers", 2), ("--block-size", 8), ("--lengths", 4, 6), ("--labels", "hard"), ("--batch", 4), ("--anchors", 5), ("--lr", 1e-3), ("--inverse-t",), ("--seed", 1), ("--streak-from", 0.5), ("--start", "random"),
-                                  ("--rank", 8)])
+@pytest.mark.parametrize(
+    "wish",
+    [
+        ("--kind", "vp"),
+        ("--layers", 2),
+        ("--block-size", 8),
+        ("--lengths", 4, 6),
+        ("--labels", "hard"),
+        ("--batch", 4),
+        ("--anchors", 5),
+        ("--lr", 1e-3),
+        ("--inverse-t",),
+        ("--seed", 1),
+        ("--streak-from", 0.5),
+        ("--start", "random"),
+        ("--rank", 8),
+    ],
+)
 def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
     with pytest.raises(Refusal, match=f"{wish[0]} .*which a resumed run keeps"):
         trained(corpus, run, "--resume", run, *wish)
@@ -90,7 +140,12 @@ def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
 
 def test_a_run_remembers_how_it_began_however_often_it_is_resumed(target, corpus, tmp_path):
     out = tmp_path / "run"
-    assert trained(corpus, out, "--start", "random") == trained(corpus, out, "--resume", out, "--steps", 3) == trained(corpus, out, "--resume", out, "--steps", 4, "--start", "random") == 0
+    assert (
+        trained(corpus, out, "--start", "random")
+        == trained(corpus, out, "--resume", out, "--steps", 3)
+        == trained(corpus, out, "--resume", out, "--steps", 4, "--start", "random")
+        == 0
+    )
     with pytest.raises(Refusal, match="--start random, which a resumed run keeps"):
         trained(corpus, out, "--resume", out, "--steps", 5, "--start", "elsewhere")
 
@@ -100,7 +155,9 @@ def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):
 
     shutil.rmtree(run / "drafter")
     for start in (run, run / "drafter"):
-        with pytest.raises(Refusal, match=f"no finished drafter in {start}; .* go on with --resume {run}"):
+        with pytest.raises(
+            Refusal, match=f"no finished drafter in {start}; .* go on with --resume {run}"
+        ):
             trained(corpus, tmp_path / "next", "--start", start, "--layers", 0)
     with pytest.raises(Refusal, match="no finished drafter in .*nowhere; give --start"):
         trained(corpus, tmp_path / "next", "--start", tmp_path / "nowhere")
@@ -109,32 +166,87 @@ def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):
 def test_a_corpus_too_small_to_hold_out_says_so(target, tmp_path, capsys):
     text = periodic_corpus(1)
     write_shard(tmp_path, "", text.tokens, text.answer)
-    (tmp_path / "corpus.json").write_text(json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"}))
+    (tmp_path / "corpus.json").write_text(
+        json.dumps({"row": text.tokens.shape[1], "target": "SmolLM2-135M-Instruct"})
+    )
     assert trained(tmp_path, tmp_path / "run") == 0
     said = capsys.readouterr().out
-    assert "on a row it was trained on, as the corpus is too small to hold any out" in said and "held-out" not in said
+    assert (
+        "on a row it was trained on, as the corpus is too small to hold any out" in said
+        and "held-out" not in said
+    )
     card = (tmp_path / "run" / "drafter" / "README.md").read_text()
-    assert "Scores on a row it was trained on" in card and "held-out" not in card and "| 1 row written" in card
+    assert (
+        "Scores on a row it was trained on" in card
+        and "held-out" not in card
+        and "| 1 row written" in card
+    )
 
 
 def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(Refusal, match="taken is a file; give --out a folder"):
-        corpus_main(parsed(corpus_arguments, "--out", tmp_path / "taken", "--rows", 2, "--batch", 2, "--length", 32))
+        corpus_main(
+            parsed(
+                corpus_arguments,
+                "--out",
+                tmp_path / "taken",
+                "--rows",
+                2,
+                "--batch",
+                2,
+                "--length",
+                32,
+            )
+        )
     with pytest.raises(Refusal, match="taken is a file"):
-        train_main(parsed(add_arguments, "--corpus", corpus, "--out", tmp_path / "taken", "--steps", 1, "--layers", 1, "--quiet"))
+        train_main(
+            parsed(
+                add_arguments,
+                "--corpus",
+                corpus,
+                "--out",
+                tmp_path / "taken",
+                "--steps",
+                1,
+                "--layers",
+                1,
+                "--quiet",
+            )
+        )
     assert (tmp_path / "taken").read_text() == "mine"
 
 
 def test_two_commands_on_one_folder(target, corpus, tmp_path):
-    """The second is refused and changes nothing; when the first is killed, however hard, the folder is free."""
-    hold = "import sys; from pathlib import Path; from specdemo.files import writing\nwith writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    """The second is refused and changes nothing; when the first is killed, however hard, the folder
+    is free.
+    """
+    hold = (
+        "import sys; from pathlib import Path; from specdemo.files import writing\nwith"
+        " writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
     out = tmp_path / "out"
-    commands = [lambda: corpus_main(parsed(corpus_arguments, "--out", out, "--rows", 2, "--batch", 2, "--length", 32)), lambda: trained(corpus, out)]
-    with subprocess.Popen([sys.executable, "-c", hold, str(out)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+    commands = [
+        lambda: corpus_main(
+            parsed(corpus_arguments, "--out", out, "--rows", 2, "--batch", 2, "--length", 32)
+        ),
+        lambda: trained(corpus, out),
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(out)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as first:
         assert first.stdout.readline() == b"held\n"
         for command in commands:
-            with pytest.raises(Refusal, match="Another command is writing to .*out; wait until it has ended, or choose another --out"):
+            with pytest.raises(
+                Refusal,
+                match=(
+                    "Another command is writing to .*out; wait until it has ended, or choose"
+                    " another --out"
+                ),
+            ):
                 command()
         assert [f.name for f in out.iterdir()] == [LOCK]
         first.kill()
@@ -148,7 +260,9 @@ def test_a_refused_command_leaves_no_empty_folder(target, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("at", ["curve.svg", "README.md", "training.json", "config.json"])
-def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, corpus, tmp_path, at, monkeypatch):
+def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(
+    target, corpus, tmp_path, at, monkeypatch
+):
     real, out = Path.write_text, tmp_path / "run"
 
     def full(self, *words, **more):
@@ -156,7 +270,23 @@ def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, co
             raise OSError(errno.ENOSPC, "No space left on device", str(self))
         return real(self, *words, **more)
 
-    options = ("--corpus", corpus, "--steps", 2, "--layers", 1, "--block-size", 6, "--batch", 2, "--anchors", 3, "--draft-vocab", 0, "--quiet")
+    options = (
+        "--corpus",
+        corpus,
+        "--steps",
+        2,
+        "--layers",
+        1,
+        "--block-size",
+        6,
+        "--batch",
+        2,
+        "--anchors",
+        3,
+        "--draft-vocab",
+        0,
+        "--quiet",
+    )
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(Refusal, match="No space left"):
         train_main(parsed(add_arguments, *options, "--out", out))
@@ -165,14 +295,40 @@ def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(target, co
     assert (out / "drafter" / "training.json").exists()
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
+            " bytes."
+        ),
+    ],
+)
 def test_memory_that_runs_out_is_named(target, corpus, tmp_path, error, monkeypatch):
     def greedy(self, step):
         raise error
 
     monkeypatch.setattr(Trainer, "block_loss", greedy)
     with pytest.raises(Refusal, match="lower --batch or --anchors"):
-        train_main(parsed(add_arguments, "--corpus", corpus, "--out", tmp_path / "run", "--steps", 2, "--layers", 1, "--block-size", 6, "--draft-vocab", 0, "--quiet"))
+        train_main(
+            parsed(
+                add_arguments,
+                "--corpus",
+                corpus,
+                "--out",
+                tmp_path / "run",
+                "--steps",
+                2,
+                "--layers",
+                1,
+                "--block-size",
+                6,
+                "--draft-vocab",
+                0,
+                "--quiet",
+            )
+        )
 
 
 def test_errors_of_our_own_are_not_dressed_up(tmp_path):
@@ -184,7 +340,11 @@ def test_damaged_answers_are_written_again(tiny_loaded, tmp_path, monkeypatch):
     tiny_loaded.tokenizer.chat_template = None
     prompts = [{"turns": ["a b c"], "category": "x"}]
     first = written_passages(tiny_loaded, prompts, tmp_path, 0, new_tokens=5)
-    for file, junk in zip(sorted(tmp_path.glob("passages-*.json")), ("{", '{"rows": [], "category": ["x"]}'), strict=True):
+    for file, junk in zip(
+        sorted(tmp_path.glob("passages-*.json")),
+        ("{", '{"rows": [], "category": ["x"]}'),
+        strict=True,
+    ):
         file.write_text(junk)
     again = written_passages(tiny_loaded, prompts, tmp_path, 0, new_tokens=5)
     for how in ("greedy", "sampled"):

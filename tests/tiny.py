@@ -15,7 +15,9 @@ VOCAB = 128
 
 
 class Letters:
-    """Tokenizer whose token i reads as one piece: letters for 0..25, else ``<i>``; encoding is the code point modulo the vocabulary."""
+    """Tokenizer whose token i reads as one piece: letters for 0..25, else ``<i>``; encoding is the
+    code point modulo the vocabulary.
+    """
 
     chat_template = None
 
@@ -31,7 +33,14 @@ class Letters:
 
 def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> Engine:
     pair = SimpleNamespace(id="tiny", drafters={}, thinking=None)
-    loaded = SimpleNamespace(pair=pair, model=None, tokenizer=Letters(pieces), eos_ids=tuple(eos), dtype=target.dtype, device=target.device)
+    loaded = SimpleNamespace(
+        pair=pair,
+        model=None,
+        tokenizer=Letters(pieces),
+        eos_ids=tuple(eos),
+        dtype=target.dtype,
+        device=target.device,
+    )
     return Engine(loaded, target, {w: 1.0 + w / 64 for w in (1, *widths)}, 1.0, list(widths))
 
 
@@ -42,7 +51,9 @@ def tiny_engine(eos=(), pieces=None, **changes) -> Engine:
 
 
 class Script:
-    """A target that says what it is told: ``rule(prefix) -> logits [V]`` for the token after ``prefix``."""
+    """A target that says what it is told: ``rule(prefix) -> logits [V]`` for the token after
+    ``prefix``.
+    """
 
     def __init__(self, rule, vocab=32, max_positions=4096):
         self.rule, self.vocab_size, self.max_positions = rule, vocab, max_positions
@@ -52,7 +63,9 @@ class Script:
 
     @classmethod
     def saying(cls, prompt_length: int, text: list[int], vocab=32):
-        """Writes ``text`` after the prompt, then token 0 for ever; the runner-up is always one below."""
+        """Writes ``text`` after the prompt, then token 0 for ever; the runner-up is always one
+        below.
+        """
 
         def rule(prefix):
             at = len(prefix) - prompt_length
@@ -76,7 +89,9 @@ class Script:
         for token, above in zip(tokens, parent, strict=True):
             paths.append([*paths[above + 1], token])
         cache.last = paths
-        return torch.stack([self.rule(p) for p in paths]), torch.zeros(len(paths), 4 * len(taps)) if taps else None
+        return torch.stack([self.rule(p) for p in paths]), (
+            torch.zeros(len(paths), 4 * len(taps)) if taps else None
+        )
 
 
 class ScriptCache:

@@ -1,4 +1,6 @@
-"""A target and drafters whose every law is known, and the law that one round of ``accept`` leaves."""
+"""A target and drafters whose every law is known, and the law that one round of ``accept``
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from specdemo.engine.accept import Accepted, accept
 
 def _law(*shape: int, seed: int, sharp: float = 1.5) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * sharp).softmax(-1).float()
+    return (
+        (torch.randn(*shape, generator=generator, dtype=torch.float64) * sharp).softmax(-1).float()
+    )
 
 
 class World:
@@ -23,10 +27,16 @@ class World:
 
     def __init__(self, size: int, seed: int = 0) -> None:
         self.size = size
-        self.p = [_law(size, seed=seed), _law(size, size, seed=seed + 1), _law(size, size, size, seed=seed + 2)]
+        self.p = [
+            _law(size, seed=seed),
+            _law(size, size, seed=seed + 1),
+            _law(size, size, size, seed=seed + 2),
+        ]
         self.m = [_law(size, seed=seed + 3), _law(size, seed=seed + 4)]  # marginals of one pass
-        self.first, self.second = _law(size, seed=seed + 5), _law(size, size, seed=seed + 6)  # left to right: x1, then x2 given x1
-        self.late, self.early = _law(size, seed=seed + 7), _law(size, size, seed=seed + 8)  # out of order: x2, then x1 given x2
+        # left to right: x1, then x2 given x1
+        self.first, self.second = _law(size, seed=seed + 5), _law(size, size, seed=seed + 6)
+        # out of order: x2, then x1 given x2
+        self.late, self.early = _law(size, seed=seed + 7), _law(size, size, seed=seed + 8)
 
     def __call__(self, prefix: list[int]) -> torch.Tensor:
         return self.p[len(prefix)][tuple(prefix)]
@@ -78,28 +88,44 @@ def marginals(w: World):
 
 
 def left_to_right(w: World):
-    return [(float(w.first[x] * w.second[x, y]), (x, y), [w.first, w.second[x]]) for x, y in w.strings()]
+    return [
+        (float(w.first[x] * w.second[x, y]), (x, y), [w.first, w.second[x]]) for x, y in w.strings()
+    ]
 
 
 def final_step(w: World):
     """x2 settles first; its q at the final step is a point mass, x1's is its row of that step."""
-    return [(float(w.late[y] * w.early[y, x]), (x, y), [w.early[y], w.delta(y)]) for x, y in w.strings()]
+    return [
+        (float(w.late[y] * w.early[y, x]), (x, y), [w.early[y], w.delta(y)]) for x, y in w.strings()
+    ]
 
 
 def reveal_time(w: World):
-    """The same drafts with each q read when the token was revealed: wrong, for x1 was drawn knowing x2."""
-    return [(float(w.late[y] * w.early[y, x]), (x, y), [w.early[y], w.late]) for x, y in w.strings()]
+    """The same drafts with each q read when the token was revealed: wrong, for x1 was drawn knowing
+    x2.
+    """
+    return [
+        (float(w.late[y] * w.early[y, x]), (x, y), [w.early[y], w.late]) for x, y in w.strings()
+    ]
 
 
 def drafts(world: World, drafter, k: int) -> list[tuple[float, Draft]]:
     return [
-        (math.prod(weight for weight, _, _ in group), merge([s for _, s, _ in group], [q for _, _, q in group]))
+        (
+            math.prod(weight for weight, _, _ in group),
+            merge([s for _, s, _ in group], [q for _, _, q in group]),
+        )
         for group in itertools.product(drafter(world), repeat=k)
     ]
 
 
 def streak(world: World, string: tuple[int, ...]) -> float:
-    return float(sum(math.prod(float(world(list(string[:j]))[string[j]]) for j in range(m)) for m in range(1, len(string) + 1)))
+    return float(
+        sum(
+            math.prod(float(world(list(string[:j]))[string[j]]) for j in range(m))
+            for m in range(1, len(string) + 1)
+        )
+    )
 
 
 def selected(world: World, k: int) -> list[tuple[float, Draft]]:
@@ -171,13 +197,19 @@ def outcomes(world: World, draft: Draft, rule: str, monkeypatch) -> list[tuple[f
 
 
 def distance(world: World, cases, rule: str, monkeypatch) -> float:
-    """Total variation between the target's law of three-token strings and that of one round, continued by the target."""
+    """Total variation between the target's law of three-token strings and that of one round,
+    continued by the target.
+    """
     p1, p2, p3 = (p.double() for p in world.p)
     target = p1[:, None, None] * p2[..., None] * p3
     got = torch.zeros_like(target)
     for weight, draft in cases:
         for chance, string in outcomes(world, draft, rule, monkeypatch):
-            rest = {1: lambda s: p2[s[0]][:, None] * p3[s[0]], 2: lambda s: p3[s[0], s[1]], 3: lambda s: 1.0}[len(string)](string)
+            rest = {
+                1: lambda s: p2[s[0]][:, None] * p3[s[0]],
+                2: lambda s: p3[s[0], s[1]],
+                3: lambda s: 1.0,
+            }[len(string)](string)
             got[tuple(string)] += weight * chance * rest
     assert float(got.sum()) == pytest.approx(1, abs=1e-5)
     return float((got - target).abs().sum() / 2)

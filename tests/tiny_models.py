@@ -4,30 +4,62 @@ import torch
 
 
 def make_tiny_target(vocab=128, layers=2, hidden=64, seed=0, **more):
-    """A random Llama whose matrices are scaled up, so that its picks are clear and its text does not loop."""
+    """A random Llama whose matrices are scaled up, so that its picks are clear and its text does
+    not loop.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = dict(vocab_size=vocab, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
-                  max_position_embeddings=512, bos_token_id=None, eos_token_id=None, pad_token_id=0)
+    config = dict(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     model = LlamaForCausalLM(LlamaConfig(**{**config, **more})).eval()
     for p in model.parameters():
         p.requires_grad_(False).mul_(4 if p.dim() > 1 else 1)
     return model
 
 
-def make_tiny_drafter(target, layout="own", block_size=8, layers=2, draft_vocab=None, seed=1, bound=True, **more):
-    """A random block drafter for ``target``: ``own`` is our layout (own context projections, learned mask), ``shared`` is z-lab's."""
+def make_tiny_drafter(
+    target, layout="own", block_size=8, layers=2, draft_vocab=None, seed=1, bound=True, **more
+):
+    """A random block drafter for ``target``: ``own`` is our layout (own context projections,
+    learned mask), ``shared`` is z-lab's.
+    """
     from specdemo.models.block import BlockDrafter, BlockDrafterConfig
 
     ours = layout == "own"
     c = target.config
     torch.manual_seed(seed)
-    config = BlockDrafterConfig(**{**{
-        "hidden_size": c.hidden_size, "intermediate_size": c.intermediate_size, "num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "rope_theta": 10000.0, "vocab_size": c.vocab_size, "block_size": block_size, "num_target_layers": c.num_hidden_layers, "mask_token_id": c.vocab_size - 1,
-        "target_layer_ids": list(range(c.num_hidden_layers)), "qk_norm": not ours, "context_projection": layout,
-        "mask_embedding": "learned" if ours else "token"}, **more})
+    config = BlockDrafterConfig(
+        **{
+            **{
+                "hidden_size": c.hidden_size,
+                "intermediate_size": c.intermediate_size,
+                "num_hidden_layers": layers,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "rope_theta": 10000.0,
+                "vocab_size": c.vocab_size,
+                "block_size": block_size,
+                "num_target_layers": c.num_hidden_layers,
+                "mask_token_id": c.vocab_size - 1,
+                "target_layer_ids": list(range(c.num_hidden_layers)),
+                "qk_norm": not ours,
+                "context_projection": layout,
+                "mask_embedding": "learned" if ours else "token",
+            },
+            **more,
+        }
+    )
     net = BlockDrafter(config, draft_vocab=draft_vocab).eval()
     for p in net.parameters():
         p.requires_grad_(False).mul_(4 if p.dim() > 1 else 1)
@@ -44,7 +76,9 @@ def features_of(target, layer_ids, ids):
 
 
 def make_tiny_tokenizer(size=128, special=("<end>", "<mask>")):
-    """Words t0, t1, ...; the special tokens take the last ids. The chat template puts <end> after each message."""
+    """Words t0, t1, ...; the special tokens take the last ids. The chat template puts <end> after
+    each message.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -53,5 +87,7 @@ def make_tiny_tokenizer(size=128, special=("<end>", "<mask>")):
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="t0")
     tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
-    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <end> {% endfor %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <end> {% endfor %}"
+    )
     return tokenizer

@@ -4,4 +4,12 @@ from .cli import add_arguments, bench_main, short_run
 from .report import load_report, make_report
 from .suite import Item, load_suite
 
-__all__ = ["Item", "add_arguments", "bench_main", "load_report", "load_suite", "make_report", "short_run"]
+__all__ = [
+    "Item",
+    "add_arguments",
+    "bench_main",
+    "load_report",
+    "load_suite",
+    "make_report",
+    "short_run",
+]

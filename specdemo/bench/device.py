@@ -1,7 +1,9 @@
-"""``python -m specdemo device``: what this machine does with one pass of the target, in one short report.
+"""``python -m specdemo device``: what this machine does with one pass of the target, in one short
+report.
 
-Which widths compute bitwise equal rows, what they cost (and, where there are CUDA graphs, the masked pass eager and captured), what a draft
-pass costs, and a few races with the exactness check. This is the first thing to run on hardware nobody has measured yet.
+Which widths compute bitwise equal rows, what they cost (and, where there are CUDA graphs, the
+masked pass eager and captured), what a draft pass costs, and a few races with the exactness check.
+This is the first thing to run on hardware nobody has measured yet.
 """
 
 from __future__ import annotations
@@ -36,10 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--dtypes", default="bfloat16,float32", metavar="A,B")
     parser.add_argument("--methods", default="block,tree,best", metavar="A,B")
-    parser.add_argument("--prompts", metavar="FILE", help="JSON lines as for bench (default: ten of our own)")
-    parser.add_argument("--limit", type=int, default=10, metavar="N", help="prompts to race (default 10)")
+    parser.add_argument(
+        "--prompts", metavar="FILE", help="JSON lines as for bench (default: ten of our own)"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=10, metavar="N", help="prompts to race (default 10)"
+    )
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
-    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="timed passes of each kind, of which the median counts (default 20)")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=20,
+        metavar="N",
+        help="timed passes of each kind, of which the median counts (default 20)",
+    )
     parser.add_argument("--out", metavar="FILE", help="also write the report there")
 
 
@@ -50,19 +62,31 @@ def device_main(args: argparse.Namespace) -> int:
 
     if min(args.repeats, args.limit, args.max_new_tokens) < 1:
         raise Refusal("--repeats, --limit and --max-new-tokens must be at least 1.")
-    prompts = [item.prompt for item in load_suite(args.prompts).first(args.limit)] if args.prompts else list(PROMPTS[: args.limit])
+    prompts = (
+        [item.prompt for item in load_suite(args.prompts).first(args.limit)]
+        if args.prompts
+        else list(PROMPTS[: args.limit])
+    )
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
         engine = load_engine(args.pair, dtype.strip(), args.device)
         report |= {"hardware": engine.hardware(), "pair": args.pair}
-        report[dtype.strip()] = {"passes": passes(engine, args.repeats), "attention": attentions(engine, args.repeats), "draft": draft_pass(engine, repeats=args.repeats), "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens)}
+        report[dtype.strip()] = {
+            "passes": passes(engine, args.repeats),
+            "attention": attentions(engine, args.repeats),
+            "draft": draft_pass(engine, repeats=args.repeats),
+            "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens),
+        }
     text = json.dumps(report, indent=1)
     print(text)
     if args.out:
         try:
             write_whole(Path(args.out), text)
         except OSError as error:
-            raise Refusal(f"The report could not be written to {args.out} ({error.strerror}); choose another place.") from None
+            raise Refusal(
+                f"The report could not be written to {args.out} ({error.strerror}); choose another"
+                " place."
+            ) from None
     return 0
 
 
@@ -80,7 +104,9 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
     with torch.inference_mode():
         cache = target.new_cache(context + 2 * WIDTHS[-1])
         target.read(cache, prompt)
-        reference = target.verify(cache, text[0], text[1:], list(range(-1, len(text) - 2)), VERIFY_WIDTH)[0]
+        reference = target.verify(
+            cache, text[0], text[1:], list(range(-1, len(text) - 2)), VERIFY_WIDTH
+        )[0]
         for width in WIDTHS:
             rows = []
             for token in text:
@@ -93,14 +119,21 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
             def step(width=width):
                 return target.verify(cache, text[0], [], [], width)[0]
 
-            out[str(width)] = {"equal_rows": equal, "of": len(text), "max_difference": gap, "eager_ms": median_ms(engine, step, repeats)}
+            out[str(width)] = {
+                "equal_rows": equal,
+                "of": len(text),
+                "max_difference": gap,
+                "eager_ms": median_ms(engine, step, repeats),
+            }
             if target.device.type == "cuda":
                 out[str(width)] |= _captured(engine, cache, width, repeats)
     return out
 
 
 def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact, cascade (D²SD) and one masked kernel, in turns."""
+    """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact,
+    cascade (D²SD) and one masked kernel, in turns.
+    """
     import torch
 
     from ..engine.attention import KINDS
@@ -111,7 +144,8 @@ def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
             cache = target.new_cache(context + 64)
             target.read(cache, [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)])
             for nodes in (15, 31):
-                tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]  # binary
+                # binary
+                tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]
                 parent[0] = -1
                 times: dict[str, list[float]] = {kind: [] for kind in KINDS}
                 for turn in range(repeats + 2):
@@ -120,33 +154,66 @@ def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
                         target.verify(cache, 11, tokens, parent, nodes + 1, attention=kind)
                         if turn > 1:
                             taken.append((engine.now() - began) * 1e3)
-                out[f"{context} + {nodes}"] = {kind: statistics.median(taken) for kind, taken in times.items()}
+                out[f"{context} + {nodes}"] = {
+                    kind: statistics.median(taken) for kind, taken in times.items()
+                }
     return out
 
 
-def races(engine: Any, methods: list[str], prompts: list[str], max_new_tokens: int) -> dict[str, Any]:
-    """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every answer was exact."""
+def races(
+    engine: Any, methods: list[str], prompts: list[str], max_new_tokens: int
+) -> dict[str, Any]:
+    """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every
+    answer was exact.
+    """
     from ..engine import Request, race
 
     out: dict[str, Any] = {}
     for method in methods:
-        results = [list(race(engine, Request(p, method.strip(), max_new_tokens=max_new_tokens, record=False, check="exact")))[-1].result for p in prompts]
+        results = [
+            list(
+                race(
+                    engine,
+                    Request(
+                        p,
+                        method.strip(),
+                        max_new_tokens=max_new_tokens,
+                        record=False,
+                        check="exact",
+                    ),
+                )
+            )[-1].result
+            for p in prompts
+        ]
         timed = [r for r in results if r["speedup"]]
-        plain = sum((r["ar"]["tokens"] - 1) / max(r["ar"]["tokens_per_second"], r["ar"]["one_row_tokens_per_second"]) for r in timed)
+        plain = sum(
+            (r["ar"]["tokens"] - 1)
+            / max(r["ar"]["tokens_per_second"], r["ar"]["one_row_tokens_per_second"])
+            for r in timed
+        )
         out[method.strip()] = {
             "speedup": plain / sum(r["spec"]["seconds"] for r in timed) if timed else None,
-            "tokens_per_round": sum(r["spec"]["tokens"] - 1 for r in results) / max(sum(r["spec"]["rounds"] for r in results), 1),
+            "tokens_per_round": (
+                sum(r["spec"]["tokens"] - 1 for r in results)
+                / max(sum(r["spec"]["rounds"] for r in results), 1)
+            ),
             "identical": sum(bool(r["identical"]) for r in results),
             "bitwise": sum(r["exact"]["identical"] for r in results),
             "one_row_identical": sum(r["exact"]["one_row"]["identical"] for r in results),
-            "one_row_differences": [r["exact"]["one_row"]["first_difference"] for r in results if not r["exact"]["one_row"]["identical"]],
+            "one_row_differences": [
+                r["exact"]["one_row"]["first_difference"]
+                for r in results
+                if not r["exact"]["one_row"]["identical"]
+            ],
             "runs": len(results),
         }
     return out
 
 
 def _captured(engine: Any, cache: Any, width: int, repeats: int) -> dict[str, float]:
-    """Milliseconds of the pass with one masked kernel, eager and as a CUDA graph of fixed length. The exact attention copies its cuts from the host, which no graph can hold."""
+    """Milliseconds of the pass with one masked kernel, eager and as a CUDA graph of fixed length.
+    The exact attention copies its cuts from the host, which no graph can hold.
+    """
     import torch
 
     from ..engine.passes import median_ms
@@ -168,4 +235,7 @@ def _captured(engine: Any, cache: Any, width: int, repeats: int) -> dict[str, fl
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return {"masked_ms": median_ms(engine, step, repeats), "masked_graph_ms": median_ms(engine, graph.replay, repeats)}
+    return {
+        "masked_ms": median_ms(engine, step, repeats),
+        "masked_graph_ms": median_ms(engine, graph.replay, repeats),
+    }

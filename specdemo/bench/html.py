@@ -1,4 +1,6 @@
-"""The report as one HTML file that opens without a network: tables, and Plotly charts with the library inside."""
+"""The report as one HTML file that opens without a network: tables, and Plotly charts with the
+library inside.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,32 @@ from ..errors import Refusal
 from ..files import write_whole
 from .report import ALL
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C00", "#7F7F7F", "#332288", "#44AA99")  # Okabe-Ito first
-MARKS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon", "pentagon", "bowtie")  # told apart without colour too
+# Okabe-Ito first
+COLORS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#8C8C00",
+    "#7F7F7F",
+    "#332288",
+    "#44AA99",
+)
+# told apart without colour too
+MARKS = (
+    "circle",
+    "square",
+    "diamond",
+    "cross",
+    "x",
+    "triangle-up",
+    "star",
+    "hexagon",
+    "pentagon",
+    "bowtie",
+)
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #0072b233; --bad: #d55e0033; }
@@ -34,7 +60,10 @@ def save_html(report: dict[str, Any], path: Path) -> None:
     try:
         write_whole(path, page(report))
     except OSError as error:
-        raise Refusal(f"The report cannot be written to {path} ({error.strerror}); free some space or choose another --out.") from None
+        raise Refusal(
+            f"The report cannot be written to {path} ({error.strerror}); free some space or choose"
+            " another --out."
+        ) from None
 
 
 def page(report: dict[str, Any]) -> str:
@@ -42,40 +71,81 @@ def page(report: dict[str, Any]) -> str:
     env, plan = report["environment"], report["plan"]
     title = f"SpecDemo bench: {plan['suite']} on {env['pair']}"
     charts = [
-        ("Speed-up over plain decoding, by category", bars(report, "speedup", "times plain decoding", 1.0)),
-        ("Tokens per round, by category", bars(report, "tokens_per_round", "tokens per round (the target's own included)", None)),
+        (
+            "Speed-up over plain decoding, by category",
+            bars(report, "speedup", "times plain decoding", 1.0),
+        ),
+        (
+            "Tokens per round, by category",
+            bars(report, "tokens_per_round", "tokens per round (the target's own included)", None),
+        ),
         ("Speed-up of every prompt", spread(report)),
         ("Predicted and measured", scatter(report)),
         ("Where the time goes", times(report)),
     ]
-    parts = [f"<h1>{escape(title)}</h1>", headline(report), *(f"<p>{escape(remark)}</p>" for remark in report["remarks"]), *tables(report)]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        headline(report),
+        *(f"<p>{escape(remark)}</p>" for remark in report["remarks"]),
+        *tables(report),
+    ]
     for index, (name, figure) in enumerate(charts):
-        body = pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config={"displaylogo": False, "responsive": True}, div_id=f"chart{index}")
+        body = pio.to_html(
+            figure,
+            full_html=False,
+            include_plotlyjs=index == 0,
+            config={"displaylogo": False, "responsive": True},
+            div_id=f"chart{index}",
+        )
         parts.append(f"<h2>{escape(name)}</h2>{body}")
     parts.append(facts(report))
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body><main>{"".join(parts)}</main></body></html>\n'
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,'
+        f' initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style>'
+    )
+    return (
+        "<!doctype html><html"
+        f' lang="en"><head>{head}</head><body><main>{"".join(parts)}</main></body></html>\n'
+    )
 
 
 def headline(report: dict[str, Any]) -> str:
     """The result in one sentence."""
-    timed = {label: row[ALL]["speedup"] for label, row in report["table"].items() if row[ALL]["speedup"]}
+    timed = {
+        label: row[ALL]["speedup"] for label, row in report["table"].items() if row[ALL]["speedup"]
+    }
     if not timed:
         return "<p>Nothing was long enough to be timed.</p>"
     best = max(timed, key=timed.__getitem__)
     rate = report["plain"]["tokens_per_second"][ALL]
-    verdict = f"is the fastest method: {timed[best]:.2f} times plain decoding" if timed[best] >= 1 else f"comes closest, but nothing beats plain decoding here ({timed[best]:.2f} times)"
-    return f"<p><strong>{escape(report['methods'][best]['title'])}</strong> {verdict}, which writes {rate:.1f} tokens per second.</p>"
+    verdict = (
+        f"is the fastest method: {timed[best]:.2f} times plain decoding"
+        if timed[best] >= 1
+        else f"comes closest, but nothing beats plain decoding here ({timed[best]:.2f} times)"
+    )
+    return (
+        f"<p><strong>{escape(report['methods'][best]['title'])}</strong> {verdict}, which writes"
+        f" {rate:.1f} tokens per second.</p>"
+    )
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
+
 
 def tables(report: dict[str, Any]) -> list[str]:
     """Method × category, one table a figure, then the totals."""
     number = lambda key, digits: lambda s: "–" if s[key] is None else f"{s[key]:.{digits}f}"  # noqa: E731
     return [
-        table(report, "Speed-up (summed tokens / summed seconds; below it the range of the middle half of the prompts)", _speed, shade="speedup"),
-        table(report, "Tokens per round (with the target's own token)", number("tokens_per_round", 2)),
+        table(
+            report,
+            "Speed-up (summed tokens / summed seconds; below it the range of the middle half of the"
+            " prompts)",
+            _speed,
+            shade="speedup",
+        ),
+        table(
+            report, "Tokens per round (with the target's own token)", number("tokens_per_round", 2)
+        ),
         table(report, "Accepted drafts per round (without it)", number("accepted_per_round", 2)),
         totals(report),
     ]
@@ -88,17 +158,34 @@ def _speed(s: dict[str, Any]) -> str:
     return f"{s['speedup']:.2f}<br><small>{q[0]:.2f} – {q[2]:.2f}</small>"
 
 
-def table(report: dict[str, Any], caption: str, cell: Callable[[dict[str, Any]], str], shade: str | None = None) -> str:
+def table(
+    report: dict[str, Any],
+    caption: str,
+    cell: Callable[[dict[str, Any]], str],
+    shade: str | None = None,
+) -> str:
     columns = [ALL, *report["categories"]]
-    best = {c: max((r[c][shade] or 0 for r in report["table"].values()), default=0) for c in columns} if shade else {}
+    best = (
+        {c: max((r[c][shade] or 0 for r in report["table"].values()), default=0) for c in columns}
+        if shade
+        else {}
+    )
     body = []
     for label, row in report["table"].items():
         cells = []
         for column in columns:
             value = row[column][shade] if shade else None
-            kind = [] if value is None else (["good"] if value >= 1 else ["bad"]) + (["best"] if value == best[column] else [])
+            kind = (
+                []
+                if value is None
+                else (["good"] if value >= 1 else ["bad"])
+                + (["best"] if value == best[column] else [])
+            )
             cells.append(f'<td class="{" ".join(kind)}">{cell(row[column])}</td>')
-        body.append(f'<tr><th scope="row">{escape(report["methods"][label]["title"])}</th>{"".join(cells)}</tr>')
+        body.append(
+            "<tr><th"
+            f' scope="row">{escape(report["methods"][label]["title"])}</th>{"".join(cells)}</tr>'
+        )
     return _table(caption, ["method", *columns], body)
 
 
@@ -118,14 +205,30 @@ def totals(report: dict[str, Any]) -> str:
             f"{_times(s['sound']['speedup'])}, {_number(s['sound']['tokens_per_round'], 2)}",
             _percent(s["identical"]) if s["identical"] is not None else "same law",
         ]
-        body.append(f'<tr><th scope="row">{escape(report["methods"][label]["title"])}</th>{"".join(f"<td>{c}</td>" for c in cells)}</tr>')
-    columns = ["method", "speed-up", "each repeat", "predicted", "rows a pass", "draft · verify · rest", "degenerate", "without those: speed-up, tokens/round", "token-identical"]
+        body.append(
+            "<tr><th"
+            f' scope="row">{escape(report["methods"][label]["title"])}</th>{"".join(f"<td>{c}</td>" for c in cells)}</tr>'
+        )
+    columns = [
+        "method",
+        "speed-up",
+        "each repeat",
+        "predicted",
+        "rows a pass",
+        "draft · verify · rest",
+        "degenerate",
+        "without those: speed-up, tokens/round",
+        "token-identical",
+    ]
     return _table("All prompts", columns, body)
 
 
 def _table(caption: str, columns: list[str], body: list[str]) -> str:
     head = "".join(f'<th scope="col">{escape(c.replace("_", " "))}</th>' for c in columns)
-    return f'<div class="scroll"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    return (
+        "<div"
+        f' class="scroll"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -147,26 +250,55 @@ def facts(report: dict[str, Any]) -> str:
     items = {
         "hardware": f"{env['hardware']} ({env['system']})",
         "dtype": env["dtype"],
-        "versions": ", ".join(f"{k} {v}" for k, v in {**env["versions"], "python": env["python"]}.items()),
+        "versions": ", ".join(
+            f"{k} {v}" for k, v in {**env["versions"], "python": env["python"]}.items()
+        ),
         "pair": env["pair"],
         "prompts": f"{plan['prompts']} of {plan['suite']}, sha256 {plan['sha256']}",
-        "run": f"{plan['repeats']} repeats, at most {plan['max_new_tokens']} new tokens, sampling {', '.join(f'{k} {v}' for k, v in plan['sampling'].items())}",
+        "run": (
+            f"{plan['repeats']} repeats, at most {plan['max_new_tokens']} new tokens, sampling"
+            f" {', '.join(f'{k} {v}' for k, v in plan['sampling'].items())}"
+        ),
         "commit": ", ".join(env["commits"]) or "unknown",
-        "started": f"{env['started']} ({env['sessions']} session(s), warm-up {', '.join(f'{s:.1f} s' for s in env['warm_up_seconds'])}, not counted)",
-        "machine otherwise idle": f"{idle} (load at start {', '.join(_number(x, 2) for x in env['load_at_start'])}; others used {_percent(env['others_share'])})",
-        "one pass of the target, ms by rows": ", ".join(f"{k}: {v:.2f}" for k, v in (env["cost_ms"] or {}).items()),
+        "started": (
+            f"{env['started']} ({env['sessions']} session(s), warm-up"
+            f" {', '.join(f'{s:.1f} s' for s in env['warm_up_seconds'])}, not counted)"
+        ),
+        "machine otherwise idle": (
+            f"{idle} (load at start {', '.join(_number(x, 2) for x in env['load_at_start'])};"
+            f" others used {_percent(env['others_share'])})"
+        ),
+        "one pass of the target, ms by rows": ", ".join(
+            f"{k}: {v:.2f}" for k, v in (env["cost_ms"] or {}).items()
+        ),
     }
     for label, method in report["methods"].items():
-        settings = ", ".join(f"{k} {v}" for k, v in (method.get("params") or {}).items()) or "no parameters"
-        items[f"{method['title']} ({label})"] = f"rule {method.get('rule')}; {settings}; weights: {method.get('weights') or 'none'}"
-    return "<h2>How it was measured</h2><dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in items.items()) + "</dl>"
+        settings = (
+            ", ".join(f"{k} {v}" for k, v in (method.get("params") or {}).items())
+            or "no parameters"
+        )
+        items[f"{method['title']} ({label})"] = (
+            f"rule {method.get('rule')}; {settings}; weights: {method.get('weights') or 'none'}"
+        )
+    return (
+        "<h2>How it was measured</h2><dl>"
+        + "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in items.items())
+        + "</dl>"
+    )
 
 
-# -- charts ------------------------------------------------------------------------------------------------------------------
+# -- charts ----------------------------------------------------------------------------------------
+
 
 def _figure(*traces: Any, **layout: Any) -> go.Figure:
     """Transparent, grey ink: readable on light and dark."""
-    base = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": "#808080", "size": 14}, "margin": {"t": 30, "r": 10}, "height": 460}
+    base = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "#808080", "size": 14},
+        "margin": {"t": 30, "r": 10},
+        "height": 460,
+    }
     base["legend"] = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0}
     figure = go.Figure(traces, {**base, **layout})
     figure.update_xaxes(gridcolor="#88888840", automargin=True).update_yaxes(gridcolor="#88888840")
@@ -174,13 +306,24 @@ def _figure(*traces: Any, **layout: Any) -> go.Figure:
 
 
 def _titles(report: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    return [(label, m["title"], COLORS[i % len(COLORS)], MARKS[i % len(MARKS)]) for i, (label, m) in enumerate(report["methods"].items())]
+    return [
+        (label, m["title"], COLORS[i % len(COLORS)], MARKS[i % len(MARKS)])
+        for i, (label, m) in enumerate(report["methods"].items())
+    ]
 
 
 def bars(report: dict[str, Any], key: str, axis: str, line: float | None) -> go.Figure:
     """Grouped bars, a group a category."""
     columns = [ALL, *report["categories"]]
-    traces = [go.Bar(name=title, x=columns, y=[report["table"][label][c][key] for c in columns], marker_color=color) for label, title, color, _ in _titles(report)]
+    traces = [
+        go.Bar(
+            name=title,
+            x=columns,
+            y=[report["table"][label][c][key] for c in columns],
+            marker_color=color,
+        )
+        for label, title, color, _ in _titles(report)
+    ]
     figure = _figure(*traces, barmode="group", yaxis={"title": axis, "rangemode": "tozero"})
     if line is not None:
         figure.add_hline(line, line_dash="dash", line_color="#808080")
@@ -191,9 +334,25 @@ def spread(report: dict[str, Any]) -> go.Figure:
     """Every prompt's ratio, a box a method."""
     traces = []
     for label, title, color, _ in _titles(report):
-        points = [(p["methods"][label][0], p["id"]) for p in report["prompts"] if p["methods"][label][0] is not None]
-        traces.append(go.Box(name=title, y=[y for y, _ in points], text=[t for _, t in points], boxpoints="all", jitter=0.4, pointpos=0, marker={"color": color, "size": 4}))
-    figure = _figure(*traces, showlegend=False, yaxis={"title": "times plain decoding", "rangemode": "tozero"})
+        points = [
+            (p["methods"][label][0], p["id"])
+            for p in report["prompts"]
+            if p["methods"][label][0] is not None
+        ]
+        traces.append(
+            go.Box(
+                name=title,
+                y=[y for y, _ in points],
+                text=[t for _, t in points],
+                boxpoints="all",
+                jitter=0.4,
+                pointpos=0,
+                marker={"color": color, "size": 4},
+            )
+        )
+    figure = _figure(
+        *traces, showlegend=False, yaxis={"title": "times plain decoding", "rangemode": "tozero"}
+    )
     return figure.add_hline(1.0, line_dash="dash", line_color="#808080")
 
 
@@ -201,13 +360,35 @@ def scatter(report: dict[str, Any]) -> go.Figure:
     """A point a method and category; on the line the overhead is nil."""
     traces, most = [], 1.0
     for label, title, color, mark in _titles(report):
-        points = [(s["predicted"], s["speedup"], c) for c, s in report["table"][label].items() if s["predicted"] and s["speedup"]]
+        points = [
+            (s["predicted"], s["speedup"], c)
+            for c, s in report["table"][label].items()
+            if s["predicted"] and s["speedup"]
+        ]
         most = max([most, *(max(x, y) for x, y, _ in points)])
         traces.append(
-            go.Scatter(name=title, x=[p[0] for p in points], y=[p[1] for p in points], text=[p[2] for p in points], mode="markers", marker={"color": color, "symbol": mark, "size": 9})
+            go.Scatter(
+                name=title,
+                x=[p[0] for p in points],
+                y=[p[1] for p in points],
+                text=[p[2] for p in points],
+                mode="markers",
+                marker={"color": color, "symbol": mark, "size": 9},
+            )
         )
-    traces.append(go.Scatter(x=[0, most], y=[0, most], mode="lines", line={"dash": "dash", "color": "#808080"}, name="predicted = measured", hoverinfo="skip"))
-    return _figure(*traces, xaxis={"title": "predicted speed-up"}, yaxis={"title": "measured speed-up"})
+    traces.append(
+        go.Scatter(
+            x=[0, most],
+            y=[0, most],
+            mode="lines",
+            line={"dash": "dash", "color": "#808080"},
+            name="predicted = measured",
+            hoverinfo="skip",
+        )
+    )
+    return _figure(
+        *traces, xaxis={"title": "predicted speed-up"}, yaxis={"title": "measured speed-up"}
+    )
 
 
 def times(report: dict[str, Any]) -> go.Figure:
@@ -216,10 +397,22 @@ def times(report: dict[str, Any]) -> go.Figure:
     plain = report["plain"]["tokens_per_second"][ALL]
     names = ["Plain decoding", *(title for _, title, _, _ in titles)]
     traces = []
-    for part, color, pattern in (("draft", "#E69F00", "/"), ("verify", "#0072B2", ""), ("rest", "#7F7F7F", ".")):
+    for part, color, pattern in (
+        ("draft", "#E69F00", "/"),
+        ("verify", "#0072B2", ""),
+        ("rest", "#7F7F7F", "."),
+    ):
         values = [1e3 / plain if plain and part == "verify" else 0.0]
         for label, *_ in titles:
             s = rows[label][ALL]
-            values.append(1e3 / s["tokens_per_second"] * s["time"][part] if s["time"] and s["tokens_per_second"] else 0.0)
-        traces.append(go.Bar(name=part, x=names, y=values, marker={"color": color, "pattern": {"shape": pattern}}))
+            values.append(
+                1e3 / s["tokens_per_second"] * s["time"][part]
+                if s["time"] and s["tokens_per_second"]
+                else 0.0
+            )
+        traces.append(
+            go.Bar(
+                name=part, x=names, y=values, marker={"color": color, "pattern": {"shape": pattern}}
+            )
+        )
     return _figure(*traces, barmode="stack", yaxis={"title": "milliseconds per token"})

@@ -1,4 +1,6 @@
-"""One answer by one lane, as the bench sees it. Any engine fits in: a lane is a function from (prompt, seed) to a ``LaneRun``."""
+"""One answer by one lane, as the bench sees it. Any engine fits in: a lane is a function from
+(prompt, seed) to a ``LaneRun``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from ..drafters.base import checked
 from ..errors import Refusal
 from ..events import Done, Start, Verify
 
-if TYPE_CHECKING:  # the engine brings torch along, which reading a report or a help text need not wait for
+# the engine brings torch along, which reading a report or a help text need not wait for
+if TYPE_CHECKING:
     from ..engine import Sampling
 
 BASELINE = "ar"
@@ -23,12 +26,15 @@ class LaneRun:
     """What one lane wrote and what it cost.
 
     Attributes:
-        ids: output token ids; the first belongs to the prefill, so ``len(ids) - 1`` were decoded in ``seconds``.
+        ids: output token ids; the first belongs to the prefill, so ``len(ids) - 1`` were decoded in
+            ``seconds``.
         text: the answer, cut at stop strings.
-        one_row_rate: tokens per second of the plainest kernel, where that is a different one (baseline lane only).
+        one_row_rate: tokens per second of the plainest kernel, where that is a different one
+            (baseline lane only).
         accepted: accepted drafts of every round, after the stop cut; empty for a plain lane.
         rows: width of the target's pass in every round.
-        predicted_seconds: decode time by the cost curve measured at load; ``plain_ms`` is the curve's plain step.
+        predicted_seconds: decode time by the cost curve measured at load; ``plain_ms`` is the
+            curve's plain step.
         unique: distinct 4-grams among all 4-grams of the output (1 = nothing repeats).
         facts: hardware, dtype, versions, weights, params and the like: whatever a report must name.
     """
@@ -56,7 +62,11 @@ class LaneRun:
         """JSON-ready; ``facts`` are kept once a session, not with every run."""
         out = asdict(self) | {"unique": self.unique}
         del out["facts"]
-        out["result"] = {k: v for k, v in self.result.items() if k not in ("output_ids", "hardware", "dtype", "pair")}
+        out["result"] = {
+            k: v
+            for k, v in self.result.items()
+            if k not in ("output_ids", "hardware", "dtype", "pair")
+        }
         return out
 
 
@@ -71,7 +81,9 @@ def uniqueness(ids: Sequence[int], n: int = 4) -> float:
 
 @dataclass(frozen=True)
 class Spec:
-    """One row of the table: a method with its parameters and rule. ``label`` is how the command line named it."""
+    """One row of the table: a method with its parameters and rule. ``label`` is how the command
+    line named it.
+    """
 
     label: str
     method: str
@@ -85,11 +97,18 @@ class Spec:
 
 
 def parse_methods(text: str | Sequence[str]) -> tuple[Spec, ...]:
-    """``block,tree:budget=15,specdiff2:rule=point-mass:K=8`` -> specs. The baseline is always run and is left out."""
+    """``block,tree:budget=15,specdiff2:rule=point-mass:K=8`` -> specs. The baseline is always run
+    and is left out.
+    """
     words = text.split(",") if isinstance(text, str) else list(text)
-    specs = tuple(dict.fromkeys(word.strip() for word in words if word.strip() and word.strip() != BASELINE))
+    specs = tuple(
+        dict.fromkeys(word.strip() for word in words if word.strip() and word.strip() != BASELINE)
+    )
     if not specs:
-        raise Refusal(f"Name at least one method to measure against plain decoding; choose from: {', '.join(m for m in METHODS if m != BASELINE)}.")
+        raise Refusal(
+            "Name at least one method to measure against plain decoding; choose from:"
+            f" {', '.join(m for m in METHODS if m != BASELINE)}."
+        )
     return tuple(_spec(label) for label in specs)
 
 
@@ -101,24 +120,37 @@ def _spec(label: str) -> Spec:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (key and equals and value):
-            raise Refusal(f"“{setting}” in “{label}” is not a setting; write {name}:parameter=value.")
+            raise Refusal(
+                f"“{setting}” in “{label}” is not a setting; write {name}:parameter=value."
+            )
         params[key] = value
     rule = params.pop("rule", method.rules[0])
-    why = method.refuse(rule, checked(method.params, params))  # all of it is refused here, before anything is loaded
+    # all of it is refused here, before anything is loaded
+    why = method.refuse(rule, checked(method.params, params))
     if why:
         raise Refusal(why)
     return Spec(label, name, rule, params)
 
 
-def race_lanes(engine: Any, specs: Sequence[Spec], sampling: Sampling, max_new_tokens: int, cancel: threading.Event | None = None) -> dict[str, Lane]:
+def race_lanes(
+    engine: Any,
+    specs: Sequence[Spec],
+    sampling: Sampling,
+    max_new_tokens: int,
+    cancel: threading.Event | None = None,
+) -> dict[str, Lane]:
     """The lanes of this project's engine: plain decoding first, then each method alone."""
-    lanes: dict[str, Lane] = {BASELINE: _lane(engine, Spec(BASELINE, BASELINE, "match"), sampling, max_new_tokens, cancel)}
+    lanes: dict[str, Lane] = {
+        BASELINE: _lane(engine, Spec(BASELINE, BASELINE, "match"), sampling, max_new_tokens, cancel)
+    }
     for spec in specs:
         lanes[spec.label] = _lane(engine, spec, sampling, max_new_tokens, cancel)
     return lanes
 
 
-def _lane(engine: Any, spec: Spec, sampling: Sampling, max_new_tokens: int, cancel: threading.Event | None) -> Lane:
+def _lane(
+    engine: Any, spec: Spec, sampling: Sampling, max_new_tokens: int, cancel: threading.Event | None
+) -> Lane:
     from ..engine import Request, race
 
     plain = spec.label == BASELINE
@@ -176,8 +208,19 @@ def _run(start: Start, rounds: list[Verify], done: Done) -> LaneRun:
         rows=[v.rows for v in rounds],
         draft_seconds=lane.get("draft_seconds", 0.0),
         verify_seconds=lane.get("verify_seconds", 0.0),
-        predicted_seconds=sum(cost[v.rows] / 1e3 + v.draft_seconds for v in rounds) if rounds and costs_known else None,
-        plain_ms=min([cost[w] for w in (1, start.ar_width) if w in cost] + [start.one_row_ms] * bool(start.one_row_ms)) if cost else None,
+        predicted_seconds=(
+            sum(cost[v.rows] / 1e3 + v.draft_seconds for v in rounds)
+            if rounds and costs_known
+            else None
+        ),
+        plain_ms=(
+            min(
+                [cost[w] for w in (1, start.ar_width) if w in cost]
+                + [start.one_row_ms] * bool(start.one_row_ms)
+            )
+            if cost
+            else None
+        ),
         result=result,
         facts={
             "pair": start.pair,

@@ -1,10 +1,13 @@
-"""From heats to figures: one JSON report, small enough for the page, with ids and categories but no prompt and no output text.
+"""From heats to figures: one JSON report, small enough for the page, with ids and categories but no
+prompt and no output text.
 
-How figures are made. The baseline of a heat is the faster of the plain lane (its two runs taken together) and the one-row
-kernel; both lanes of every ratio come from the same heat. Over a category, the speed-up is tokens per second of all its
-answers together (summed tokens / summed seconds) over the same for the baseline, so long answers count for more. Beside it
-stand the median and the quartiles of the ratios per prompt (over repeats, their median) and the range over repeats.
-Predicted = plain step by the cost curve × tokens / (cost of every round's width + measured drafting), summed alike.
+How figures are made. The baseline of a heat is the faster of the plain lane (its two runs taken
+together) and the one-row kernel; both lanes of every ratio come from the same heat. Over a
+category, the speed-up is tokens per second of all its answers together (summed tokens / summed
+seconds) over the same for the baseline, so long answers count for more. Beside it stand the median
+and the quartiles of the ratios per prompt (over repeats, their median) and the range over repeats.
+Predicted = plain step by the cost curve × tokens / (cost of every round's width + measured
+drafting), summed alike.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from .run import FORMAT as RUNS_FORMAT
 from .suite import ALL
 
 FORMAT, VERSION = "specdemo-bench", 1
-DEGENERATE = 0.35  # 4-gram uniqueness below this: the text runs in circles, which flatters any drafter
+# 4-gram uniqueness below this: the text runs in circles, which flatters any drafter
+DEGENERATE = 0.35
 IDLE = 0.05  # others may use this share of the machine before the report says that it was not idle
 
 
 def baseline_rate(heat: dict[str, Any]) -> float | None:
-    """Tokens per second of plain decoding in this heat: the faster of its lane and the one-row kernel."""
+    """Tokens per second of plain decoding in this heat: the faster of its lane and the one-row
+    kernel.
+    """
     first, second = heat["baseline"]
     decoded, seconds = 2 * (len(first["ids"]) - 1), first["seconds"] + second["seconds"]
     if decoded <= 0 or seconds <= 0:
@@ -38,7 +44,9 @@ def baseline_rate(heat: dict[str, Any]) -> float | None:
 
 
 def rate(run: dict[str, Any]) -> float | None:
-    """Decode tokens per second of one run; None for an answer of one token, which has no decoding."""
+    """Decode tokens per second of one run; None for an answer of one token, which has no
+    decoding.
+    """
     decoded = len(run["ids"]) - 1
     return decoded / run["seconds"] if decoded > 0 and run["seconds"] > 0 else None
 
@@ -76,10 +84,16 @@ def speedup(rows: Sequence[dict[str, Any]]) -> float | None:
 
 def predicted(rows: Sequence[dict[str, Any]]) -> float | None:
     """What the cost curve says the same rounds should give."""
-    rows = [r for r in rows if r["ratio"] is not None and r["run"]["predicted_seconds"] and r["run"]["plain_ms"]]
+    rows = [
+        r
+        for r in rows
+        if r["ratio"] is not None and r["run"]["predicted_seconds"] and r["run"]["plain_ms"]
+    ]
     if not rows:
         return None
-    return sum(r["tokens"] * r["run"]["plain_ms"] / 1e3 for r in rows) / sum(r["run"]["predicted_seconds"] for r in rows)
+    return sum(r["tokens"] * r["run"]["plain_ms"] / 1e3 for r in rows) / sum(
+        r["run"]["predicted_seconds"] for r in rows
+    )
 
 
 def prompt_ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -95,17 +109,25 @@ def quartiles(values: Sequence[float]) -> list[float] | None:
     """Lower quartile, median, upper quartile."""
     if not values:
         return None
-    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
+    )
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """All figures of one method over some rows."""
     rounds = sum(len(r["run"]["accepted"]) for r in rows)
     seconds = sum(r["run"]["seconds"] for r in rows)
-    draft, verify = (sum(r["run"][key] for r in rows) for key in ("draft_seconds", "verify_seconds"))
+    draft, verify = (
+        sum(r["run"][key] for r in rows) for key in ("draft_seconds", "verify_seconds")
+    )
     sound = [r for r in rows if r["run"]["unique"] >= DEGENERATE]
     judged = [r["run"]["identical"] for r in rows if r["run"]["identical"] is not None]
-    repeats = [speedup([r for r in rows if r["repeat"] == n]) for n in sorted({r["repeat"] for r in rows})]
+    repeats = [
+        speedup([r for r in rows if r["repeat"] == n]) for n in sorted({r["repeat"] for r in rows})
+    ]
     return {
         "runs": len(rows),
         "prompts": len({r["prompt"] for r in rows}),
@@ -115,9 +137,19 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "predicted": predicted(rows),
         "tokens_per_second": sum(r["tokens"] for r in rows) / seconds if seconds else None,
         "tokens_per_round": sum(r["tokens"] for r in rows) / rounds if rounds else None,
-        "accepted_per_round": sum(sum(r["run"]["accepted"]) for r in rows) / rounds if rounds else None,
+        "accepted_per_round": (
+            sum(sum(r["run"]["accepted"]) for r in rows) / rounds if rounds else None
+        ),
         "rows_per_pass": sum(sum(r["run"]["rows"]) for r in rows) / rounds if rounds else None,
-        "time": {"draft": draft / seconds, "verify": verify / seconds, "rest": max(0.0, 1 - (draft + verify) / seconds)} if seconds else None,
+        "time": (
+            {
+                "draft": draft / seconds,
+                "verify": verify / seconds,
+                "rest": max(0.0, 1 - (draft + verify) / seconds),
+            }
+            if seconds
+            else None
+        ),
         "degenerate": 1 - len(sound) / len(rows) if rows else None,
         "sound": {"speedup": speedup(sound), "tokens_per_round": _per_round(sound)},
         "identical": sum(judged) / len(judged) if judged else None,
@@ -132,7 +164,8 @@ def _per_round(rows: Sequence[dict[str, Any]]) -> float | None:
 def make_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The report of a ``runs.jsonl`` (complete or not).
 
-    ``table[method][category or "all"]`` is a ``summary``; ``prompts`` holds per prompt and method [speed-up, tokens per round].
+    ``table[method][category or "all"]`` is a ``summary``; ``prompts`` holds per prompt and method
+    [speed-up, tokens per round].
     """
     plan = next((line for line in lines if line["kind"] == "plan"), None)
     heats = [line for line in lines if line["kind"] == "heat" and "runs" in line]
@@ -151,7 +184,11 @@ def make_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "methods": {label: _method(label, sessions[-1]) for label in plan["methods"]},
         "plain": plain(heats, categories),
         "table": {
-            label: {ALL: summary(rows)} | {c: summary([r for r in rows if r["category"] == c]) for c in categories} for label, rows in flat.items()
+            label: (
+                {ALL: summary(rows)}
+                | {c: summary([r for r in rows if r["category"] == c]) for c in categories}
+            )
+            for label, rows in flat.items()
         },
         "prompts": _per_prompt(heats, flat),
         "complete": len(heats) + len(refused) == plan["prompts"] * plan["repeats"],
@@ -164,11 +201,16 @@ def make_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _method(label: str, session: dict[str, Any]) -> dict[str, Any]:
     name, _, extra = label.partition(":")
     title = METHODS[name].title if name in METHODS else name
-    return {"title": f"{title} ({extra.replace(':', ', ')})" if extra else title, **session["methods"].get(label, {})}
+    return {
+        "title": f"{title} ({extra.replace(':', ', ')})" if extra else title,
+        **session["methods"].get(label, {}),
+    }
 
 
 def plain(heats: Sequence[dict[str, Any]], categories: Sequence[str]) -> dict[str, Any]:
-    """The baseline itself: its rate, and how much two runs of the same thing differ (the noise of every ratio)."""
+    """The baseline itself: its rate, and how much two runs of the same thing differ (the noise of
+    every ratio).
+    """
     against_itself = []
     for heat in heats:
         first, second = heat["baseline"]
@@ -176,7 +218,11 @@ def plain(heats: Sequence[dict[str, Any]], categories: Sequence[str]) -> dict[st
             against_itself.append(first["seconds"] / second["seconds"])
     rates = {}
     for category in [ALL, *categories]:
-        timed = [(len(h["baseline"][0]["ids"]) - 1, baseline_rate(h)) for h in heats if category in (ALL, h["category"])]
+        timed = [
+            (len(h["baseline"][0]["ids"]) - 1, baseline_rate(h))
+            for h in heats
+            if category in (ALL, h["category"])
+        ]
         timed = [(tokens, r) for tokens, r in timed if r]
         rates[category] = sum(t for t, _ in timed) / sum(t / r for t, r in timed) if timed else None
     ttft = [h["baseline"][0]["ttft_seconds"] for h in heats]
@@ -189,12 +235,26 @@ def plain(heats: Sequence[dict[str, Any]], categories: Sequence[str]) -> dict[st
     }
 
 
-def environment(sessions: Sequence[dict[str, Any]], heats: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def environment(
+    sessions: Sequence[dict[str, Any]], heats: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """What a report has to name."""
     last = sessions[-1]
     others = [h["others"] for h in heats if h.get("others") is not None]
     return {
-        **{k: last[k] for k in ("pair", "hardware", "dtype", "versions", "python", "system", "cost_ms", "ar_width")},
+        **{
+            k: last[k]
+            for k in (
+                "pair",
+                "hardware",
+                "dtype",
+                "versions",
+                "python",
+                "system",
+                "cost_ms",
+                "ar_width",
+            )
+        },
         "commits": list(dict.fromkeys(s["commit"] for s in sessions if s["commit"])),
         "started": sessions[0]["started"],
         "sessions": len(sessions),
@@ -205,14 +265,22 @@ def environment(sessions: Sequence[dict[str, Any]], heats: Sequence[dict[str, An
     }
 
 
-def _per_prompt(heats: Sequence[dict[str, Any]], flat: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _per_prompt(
+    heats: Sequence[dict[str, Any]], flat: dict[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
     categories = {h["prompt"]: h["category"] for h in heats}
     ratios = {label: prompt_ratios(rows) for label, rows in flat.items()}
     return [
         {
             "id": prompt,
             "category": category,
-            "methods": {label: [ratios[label].get(prompt), _per_round([r for r in rows if r["prompt"] == prompt])] for label, rows in flat.items()},
+            "methods": {
+                label: [
+                    ratios[label].get(prompt),
+                    _per_round([r for r in rows if r["prompt"] == prompt]),
+                ]
+                for label, rows in flat.items()
+            },
         }
         for prompt, category in categories.items()
     ]
@@ -225,24 +293,45 @@ def remarks(report: dict[str, Any]) -> list[str]:
     if not report["complete"]:
         out.append("This run is not complete yet; start it again with the same options to go on.")
     if env["idle"] is False:
-        out.append(f"Other programs used {env['others_share']:.0%} of the machine while this ran, so times are rough and only ratios within one heat mean much.")
+        out.append(
+            f"Other programs used {env['others_share']:.0%} of the machine while this ran, so times"
+            " are rough and only ratios within one heat mean much."
+        )
     if base["against_itself"]:
         low, _, high = base["against_itself"]
-        out.append(f"Plain decoding against itself, twice within a heat: half of all ratios lie between {low:.3f} and {high:.3f}; smaller differences are noise.")
+        out.append(
+            "Plain decoding against itself, twice within a heat: half of all ratios lie between"
+            f" {low:.3f} and {high:.3f}; smaller differences are noise."
+        )
         if not 0.9 < low <= high < 1.1:
-            out.append("That is too far from 1: the machine was too busy for any speed-up here to mean something. Run it again when it is idle.")
+            out.append(
+                "That is too far from 1: the machine was too busy for any speed-up here to mean"
+                " something. Run it again when it is idle."
+            )
     if base["degenerate"]:
-        out.append(f"{base['degenerate']:.0%} of the plain answers repeat themselves (4-gram uniqueness below {DEGENERATE}), which flatters every drafter; figures without them stand beside.")
-    slower = [label for label, row in report["table"].items() if round(row[ALL]["speedup"] or 1, 2) < 1]
+        out.append(
+            f"{base['degenerate']:.0%} of the plain answers repeat themselves (4-gram uniqueness"
+            f" below {DEGENERATE}), which flatters every drafter; figures without them stand"
+            " beside."
+        )
+    slower = [
+        label for label, row in report["table"].items() if round(row[ALL]["speedup"] or 1, 2) < 1
+    ]
     if slower:
         out.append(f"Slower than plain decoding here: {', '.join(slower)}.")
-    parted = [f"{label} ({1 - row[ALL]['identical']:.1%} of runs)" for label, row in report["table"].items() if row[ALL]["identical"] not in (None, 1.0)]
+    parted = [
+        f"{label} ({1 - row[ALL]['identical']:.1%} of runs)"
+        for label, row in report["table"].items()
+        if row[ALL]["identical"] not in (None, 1.0)
+    ]
     if parted:
         out.append(f"Not token-identical to plain decoding: {', '.join(parted)}.")
     if not base["repeats_itself"]:
         out.append("Plain decoding did not always repeat its own text.")
     if report["refused"]:
-        out.append(f"{len(report['refused'])} answers were refused and left out: {report['refused'][0]}")
+        out.append(
+            f"{len(report['refused'])} answers were refused and left out: {report['refused'][0]}"
+        )
     return out
 
 
@@ -261,7 +350,10 @@ def save_report(report: dict[str, Any], path: Path) -> None:
     try:
         write_whole(path, json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")))
     except OSError as error:
-        raise Refusal(f"The report cannot be written to {path} ({error.strerror}); free some space or choose another --out.") from None
+        raise Refusal(
+            f"The report cannot be written to {path} ({error.strerror}); free some space or choose"
+            " another --out."
+        ) from None
 
 
 def load_report(path: str | Path) -> dict[str, Any]:
@@ -269,9 +361,14 @@ def load_report(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(f"The report {path} cannot be read ({error.strerror}); check its name.") from None
+        raise Refusal(
+            f"The report {path} cannot be read ({error.strerror}); check its name."
+        ) from None
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
-        raise Refusal(f"{path} is not a bench report of this version; make one with “python -m specdemo bench”.")
+        raise Refusal(
+            f"{path} is not a bench report of this version; make one with “python -m specdemo"
+            " bench”."
+        )
     return data

@@ -1,4 +1,6 @@
-"""Plain decoding: nothing is drafted, every round is one token. The baseline, in the same engine."""
+"""Plain decoding: nothing is drafted, every round is one token. The baseline, in the same
+engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Classic speculative decoding: a small drafter writes γ tokens one after the other, γ passes a round (arXiv 2211.17192)."""
+"""Classic speculative decoding: a small drafter writes γ tokens one after the other, γ passes a
+round (arXiv 2211.17192).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from .table import frame
 
 @dataclass(frozen=True)
 class Params:
-    gamma: int = number(5, 1, 15, "Tokens the small drafter writes a round, each with a pass of its own")
+    gamma: int = number(
+        5, 1, 15, "Tokens the small drafter writes a round, each with a pass of its own"
+    )
 
 
 class SerialDrafter:
-    """γ serial passes of the pair's small autoregressive network, or, where it has none, of a block network that fills one mask a pass.
+    """γ serial passes of the pair's small autoregressive network, or, where it has none, of a block
+    network that fills one mask a pass.
 
-    With the *ratio* rule each token is sampled at the target's temperature and its full distribution handed over; else the best is taken.
+    With the *ratio* rule each token is sampled at the target's temperature and its full
+    distribution handed over; else the best is taken.
     Tokens stay on the device until the last pass: one host sync a round.
     """
 
@@ -33,7 +39,10 @@ class SerialDrafter:
         else:
             params = self.block.fit(params)
             self.net, self.layer_ids = self.block.net, self.block.layer_ids
-            self.weights = f"{self.net.weights}, run one token at a time (no autoregressive drafter trained yet)"
+            self.weights = (
+                f"{self.net.weights}, run one token at a time (no autoregressive drafter trained"
+                " yet)"
+            )
         self.params = params
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
@@ -50,25 +59,36 @@ class SerialDrafter:
 
         count = min(self.params.gamma, context.budget)
         ratio = context.rule == "ratio"
-        step = self._serial_block(context, count) if self.block is not None else self._serial_network(context)
+        step = (
+            self._serial_block(context, count)
+            if self.block is not None
+            else self._serial_network(context)
+        )
         logits, columns = [], []
         token = None
         for k in range(count):
             logits.append(step(token, k))
             column = pick(logits[-1], context if ratio else None)
             columns.append(column)
-            token = column if self.net.vocab_ids is None else self.net.vocab_ids[column[None]][0]  # a bare number as index would wait for the device
+            # a bare number as index would wait for the device
+            token = column if self.net.vocab_ids is None else self.net.vocab_ids[column[None]][0]
         if self.block is None:
-            self.read = list(context.ids)  # drafted tokens in the cache are rolled back at the next round
+            # drafted tokens in the cache are rolled back at the next round
+            self.read = list(context.ids)
         logits, columns = torch.stack(logits), torch.stack(columns)
         table = rows(logits, self.net.vocab_ids)
         ids = (columns if self.net.vocab_ids is None else self.net.vocab_ids[columns]).tolist()
         probs = logits.log_softmax(-1).gather(1, columns[:, None])[:, 0].exp().tolist()
         draft = Draft.chain(ids, probs, "ar")
         if ratio:
-            draft.q = widen(law(logits, context.temperature, columns), self.net.vocab_ids, self.vocab_size)
+            draft.q = widen(
+                law(logits, context.temperature, columns), self.net.vocab_ids, self.vocab_size
+            )
         if context.record:
-            draft.frames = [frame(table[: k + 1], ids[: k + 1], label=f"pass {k + 1}", step=k, steps=count) for k in range(count)]
+            draft.frames = [
+                frame(table[: k + 1], ids[: k + 1], label=f"pass {k + 1}", step=k, steps=count)
+                for k in range(count)
+            ]
         return draft
 
     def observe(self, verdict: Verdict) -> None:
@@ -78,14 +98,19 @@ class SerialDrafter:
         import torch
 
         keep = 0
-        for keep in range(len(self.read), -1, -1):  # the text only grows, so this ends at once unless a new run began
+        # the text only grows, so this ends at once unless a new run began
+        for keep in range(len(self.read), -1, -1):
             if self.read[:keep] == context.ids[:keep]:
                 break
         keep = min(keep, len(context.ids) - 1)
         self.cache.length = keep
 
         def step(token: torch.Tensor | None, k: int) -> torch.Tensor:
-            new = torch.tensor(context.ids[keep:], device=self.device) if token is None else token[None]
+            new = (
+                torch.tensor(context.ids[keep:], device=self.device)
+                if token is None
+                else token[None]
+            )
             return self.net.step(new, self.cache.length, self.cache)[-1].float()
 
         return step
@@ -104,4 +129,3 @@ class SerialDrafter:
             return self.block.logits(self.block.hidden(blocks, len(context.ids) - 1)[0, k + 1])
 
         return step
-

@@ -1,7 +1,8 @@
 """How a method proposes: the types between a drafter and the engine.
 
-The two-method protocol is that of ``transformers.generation.CandidateGenerator`` (propose, then hear the verdict),
-with a tree of candidates in place of a chain and the target's hidden states handed over instead of fetched.
+The two-method protocol is that of ``transformers.generation.CandidateGenerator`` (propose, then
+hear the verdict), with a tree of candidates in place of a chain and the target's hidden states
+handed over instead of fetched.
 """
 
 from __future__ import annotations
@@ -25,17 +26,23 @@ class Draft:
 
     Attributes:
         tokens: ``[n]`` token ids, every parent before its children.
-        parent: ``[n]`` index of each node's parent, -1 = the anchor. Two children of one parent never share a token.
-        probs: ``[n]`` the drafter's probability of each node where it has one (for the page, never for acceptance).
-        q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the *ratio* rule. Where drafts of ``draws`` that
-            share a node were sampled from different distributions: ``[K, depth, V]``, by draft and depth (0 = first).
-        draws: the K drafts, sampled independently of each other, that were merged into this tree: per draft its node indices from the
-            anchor down. Drafts that came out equal are listed as often as they came (the merged tree alone forgets that, and *ratio* over
-            siblings is exact only with it). *ratio* needs it for a tree; *point-mass* self-selects among them.
+        parent: ``[n]`` index of each node's parent, -1 = the anchor. Two children of one parent
+            never share a token.
+        probs: ``[n]`` the drafter's probability of each node where it has one (for the page, never
+            for acceptance).
+        q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the
+            *ratio* rule. Where drafts of ``draws`` that share a node were sampled from different
+            distributions: ``[K, depth, V]``, by draft and depth (0 = first).
+        draws: the K drafts, sampled independently of each other, that were merged into this tree:
+            per draft its node indices from the anchor down. Drafts that came out equal are listed
+            as often as they came (the merged tree alone forgets that, and *ratio* over siblings is
+            exact only with it). *ratio* needs it for a tree; *point-mass* self-selects among them.
         origin: ``[n]`` a word for where each node came from.
-        frames: denoising steps that led here (``round`` is filled in by the engine); empty unless ``context.record``.
+        frames: denoising steps that led here (``round`` is filled in by the engine); empty unless
+            ``context.record``.
         notes: see ``events.DraftMade.notes``.
-        cascade: verify with cascade attention (D²SD sec. 3) instead of the exact one; near-ties may then fall differently.
+        cascade: verify with cascade attention (D²SD sec. 3) instead of the exact one; near-ties may
+            then fall differently.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -49,10 +56,18 @@ class Draft:
     cascade: bool = False
 
     @classmethod
-    def chain(cls, tokens: list[int], probs: list[float] | None = None, origin: str = "draft", **more: Any) -> Draft:
+    def chain(
+        cls, tokens: list[int], probs: list[float] | None = None, origin: str = "draft", **more: Any
+    ) -> Draft:
         """A draft without branches."""
         n = len(tokens)
-        return cls(list(tokens), list(range(-1, n - 1)), list(probs) if probs is not None else [None] * n, origin=[origin] * n, **more)
+        return cls(
+            list(tokens),
+            list(range(-1, n - 1)),
+            list(probs) if probs is not None else [None] * n,
+            origin=[origin] * n,
+            **more,
+        )
 
     def depths(self) -> list[int]:
         """``[n]`` distance of each node from the anchor, 1 for its children."""
@@ -67,11 +82,14 @@ class Context:
     """What a drafter may look at in one round.
 
     Attributes:
-        ids: prompt and output so far; ``ids[-1]`` is the anchor, which the target has chosen but not yet read.
-        take_features: call to receive the target's hidden states ``[n, len(layer_ids) * hidden]`` of all tokens committed since the
-            last call, in order, anchor excluded (layer i's *output*, as HF ``hidden_states[i + 1]``), with the absolute position of the first.
+        ids: prompt and output so far; ``ids[-1]`` is the anchor, which the target has chosen but
+            not yet read.
+        take_features: call to receive the target's hidden states ``[n, len(layer_ids) * hidden]``
+            of all tokens committed since the last call, in order, anchor excluded (layer i's
+            *output*, as HF ``hidden_states[i + 1]``), with the absolute position of the first.
         budget: the most nodes the engine will verify this round.
-        record: whether somebody looks; if not, frames and notes cost nothing because they are not made.
+        record: whether somebody looks; if not, frames and notes cost nothing because they are not
+            made.
         rule: ``match``, ``ratio`` or ``point-mass``.
         temperature: the target's temperature (0 = greedy).
         generator: randomness of the drafter, independent of the target's own noise.
@@ -97,7 +115,8 @@ class Verdict:
     Attributes:
         path: indices of the accepted nodes, from the anchor down.
         token: the target's own next token (correction, bonus or plain), the next anchor.
-        picks: ``[n + 1]`` the target's choice after the anchor and after each node, None where it was not asked.
+        picks: ``[n + 1]`` the target's choice after the anchor and after each node, None where it
+            was not asked.
         draft_seconds, verify_seconds: what the round cost.
     """
 
@@ -109,7 +128,9 @@ class Verdict:
 
 
 class Drafter(Protocol):
-    """One method. ``layer_ids`` are the target layers whose outputs it wants; ``weights`` says in words what it runs on."""
+    """One method. ``layer_ids`` are the target layers whose outputs it wants; ``weights`` says in
+    words what it runs on.
+    """
 
     layer_ids: tuple[int, ...]
     weights: str
@@ -124,11 +145,22 @@ class Drafter(Protocol):
         """What became of the last proposal."""
 
 
-# -- parameters: one dataclass a method, with the limits and the words beside each value ------------------------------------
+# -- parameters: one dataclass a method, with the limits and the words beside each value -----------
+
 
 def number(default: float, low: float, high: float, help: str, step: float | None = None) -> Any:
-    """A dataclass field of a numeric parameter with its limits (inclusive) and its one-line explanation."""
-    return field(default=default, metadata={"low": low, "high": high, "help": help, "step": step or (1 if isinstance(default, int) else 0.05)})
+    """A dataclass field of a numeric parameter with its limits (inclusive) and its one-line
+    explanation.
+    """
+    return field(
+        default=default,
+        metadata={
+            "low": low,
+            "high": high,
+            "help": help,
+            "step": step or (1 if isinstance(default, int) else 0.05),
+        },
+    )
 
 
 def choice(default: str, options: tuple[str, ...], help: str) -> Any:
@@ -138,11 +170,18 @@ def choice(default: str, options: tuple[str, ...], help: str) -> Any:
 
 def follows() -> Any:
     """The field that lets a network's Markov head speak."""
-    return choice("yes", ("yes", "no"), "Whether a position's candidates follow from the token chosen before it, where the drafter was trained for that (a Markov head)")
+    return choice(
+        "yes",
+        ("yes", "no"),
+        "Whether a position's candidates follow from the token chosen before it, where the drafter"
+        " was trained for that (a Markov head)",
+    )
 
 
 def checked(cls: type, values: dict[str, Any] | None) -> Any:
-    """An instance of the parameter dataclass ``cls`` from outside values; anything out of place is a one-sentence refusal."""
+    """An instance of the parameter dataclass ``cls`` from outside values; anything out of place is
+    a one-sentence refusal.
+    """
     fields = {f.name: f for f in dataclasses.fields(cls)}
     out: dict[str, Any] = {}
     for name, value in (values or {}).items():
@@ -160,8 +199,15 @@ def checked(cls: type, values: dict[str, Any] | None) -> Any:
         except (TypeError, ValueError):
             raise Refusal(f"{name} must be a number, not {value!r}.") from None
         whole = isinstance(default, int)
-        if not math.isfinite(amount) or not meta["low"] <= amount <= meta["high"] or (whole and amount != int(amount)):
-            raise Refusal(f"{name} must be a {'whole ' if whole else ''}number from {meta['low']:g} to {meta['high']:g}, not {value!r}.")
+        if (
+            not math.isfinite(amount)
+            or not meta["low"] <= amount <= meta["high"]
+            or (whole and amount != int(amount))
+        ):
+            raise Refusal(
+                f"{name} must be a {'whole ' if whole else ''}number from {meta['low']:g} to"
+                f" {meta['high']:g}, not {value!r}."
+            )
         out[name] = int(amount) if whole else amount
     made = cls(**out)
     if hasattr(made, "check"):

@@ -1,11 +1,13 @@
 """Ours: one tree from everything at hand, as wide as it pays, and no tree at all where none pays.
 
-D²SD asks *where* a block will be refused, and a best-first tree answers it node by node: it branches where the confidence drops. The
-diffusion network says *which* siblings, each following from its parent where it has a Markov head, judged by how often the same confidence
-came true in this run. What followed the same words earlier in the text costs nothing and joins the tree at every node. The measured cost of
-a target pass says *how many* nodes. Where rounds with the network write no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and then.
-D²SD's second pass is left out: replayed on the embedded pair (36 prompts) it writes 6 % more tokens a round and costs another draft pass,
-a tenth to a fifth of the target's.
+D²SD asks *where* a block will be refused, and a best-first tree answers it node by node: it
+branches where the confidence drops. The diffusion network says *which* siblings, each following
+from its parent where it has a Markov head, judged by how often the same confidence came true in
+this run. What followed the same words earlier in the text costs nothing and joins the tree at every
+node. The measured cost of a target pass says *how many* nodes. Where rounds with the network write
+no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and
+then. D²SD's second pass is left out: replayed on the embedded pair (36 prompts) it writes 6 % more
+tokens a round and costs another draft pass, a tenth to a fifth of the target's.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from .ngram import Followers
 from .table import Table, frames
 from .trie import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
-COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)  # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
+# how often a copied token is right after 1, 2, … words that match, until the run says otherwise
+COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)
 SECOND = 0.35  # the same for the next follower, relative to the one before it
 FLOOR = 0.004  # paths less likely than this are not worth looking at
 DEEPEST = 24  # longest path, which only a copy reaches
@@ -34,7 +37,13 @@ Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn abou
 @dataclass(frozen=True)
 class Params:
     gamma: int = number(8, 1, 15, "Masks in the block, so the depth to which the network drafts")
-    copies: int = number(3, 0, 8, "Most followers of the same words earlier in the text that join the tree at a node; 0 for none")
+    copies: int = number(
+        3,
+        0,
+        8,
+        "Most followers of the same words earlier in the text that join the tree at a node; 0 for"
+        " none",
+    )
     sleep: str = choice("yes", ("yes", "no"), "Whether the network sleeps while it does not pay")
     follow: str = follows()
 
@@ -54,13 +63,21 @@ class Plan:
 
     def expand(self, state: tuple[int, tuple[int, ...]]) -> list[Choice]:
         d, tail = state
-        followers, length = self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
-        found = self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1], tail[-1]) if followers else self._network("block", d, tail[-1])
+        followers, length = (
+            self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
+        )
+        found = (
+            self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1], tail[-1])
+            if followers
+            else self._network("block", d, tail[-1])
+        )
         rest = tail[1:]
         return [(token, p, (d + 1, (*rest, token)), cell) for token, p, cell in found]
 
     def _network(self, kind: str, d: int, before: int) -> list[Judged]:
-        """The network's candidates at one depth behind the token ``before``, likeliest first; "beside" a copy they are judged apart."""
+        """The network's candidates at one depth behind the token ``before``, likeliest first;
+        "beside" a copy they are judged apart.
+        """
         if d >= len(self.table.rows):
             return []
         row = self.table.after(d, before)
@@ -68,11 +85,18 @@ class Plan:
         found = self._judged.get(key)
         if found is None:
             judge = self.known.judge
-            found = self._judged[key] = sorted(((token, *judge(kind, d + 1, p)) for token, p in row or self.table.rows[d]), key=_likeliest)
+            found = self._judged[key] = sorted(
+                ((token, *judge(kind, d + 1, p)) for token, p in row or self.table.rows[d]),
+                key=_likeliest,
+            )
         return found
 
-    def _with_copies(self, d: int, followers: Sequence[int], sure: float, before: int) -> list[Judged]:
-        """The network's candidates beside copied ones: a token both name takes the odds of either being right, the others share what is left."""
+    def _with_copies(
+        self, d: int, followers: Sequence[int], sure: float, before: int
+    ) -> list[Judged]:
+        """The network's candidates beside copied ones: a token both name takes the odds of either
+        being right, the others share what is left.
+        """
         stated = {token: sure * SECOND**rank for rank, token in enumerate(followers)}
         left, named, others = 1.0, [], []
         for token, p, cell in self._network("beside", d, before):
@@ -97,7 +121,9 @@ def _likeliest(judged: Judged) -> float:
 
 
 class Best:
-    """One round: free copies are weighed first; if the network is worth its pass its marginals join; then as many nodes as pay."""
+    """One round: free copies are weighed first; if the network is worth its pass its marginals
+    join; then as many nodes as pay.
+    """
 
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
@@ -130,7 +156,12 @@ class Best:
         self.row_ms = context.row_ms
         self.took = (time.perf_counter() - began) * 1e3
         nodes = self.nodes
-        draft = Draft([n.token for n in nodes], [n.parent for n in nodes], [n.prob for n in nodes], origin=[_WORDS[n.tag.kind] for n in nodes])
+        draft = Draft(
+            [n.token for n in nodes],
+            [n.parent for n in nodes],
+            [n.prob for n in nodes],
+            origin=[_WORDS[n.tag.kind] for n in nodes],
+        )
         if context.record:
             self._explain(draft, table)
         return draft
@@ -148,7 +179,13 @@ class Best:
         if self.ran and self.rounds > 1:  # the first one reads the whole prompt
             self.draft_ms.add(self.took)
             self.rows.add(len(self.nodes) + 1)
-        self.pace.note(self.ran, len(verdict.path) + 1, pass_ms + self._draft_cost() * self.ran, plain_ms, 1 + sum(n.weight for n in self.nodes))
+        self.pace.note(
+            self.ran,
+            len(verdict.path) + 1,
+            pass_ms + self._draft_cost() * self.ran,
+            plain_ms,
+            1 + sum(n.weight for n in self.nodes),
+        )
         self.row_ms = None
 
     def _grow(self, table: Table, context: Context) -> tuple[list[Node], float]:
@@ -156,17 +193,24 @@ class Best:
         plan = Plan(table, self.text, self.known)
         tail = tuple(context.ids[-len(COPIED) :])
         nodes = best_first(plan.expand, (0, tail), context.budget, FLOOR)
-        count, rate = nodes_that_pay([n.weight for n in nodes], context.row_ms, self._draft_cost() if table.rows else 0.0)
+        count, rate = nodes_that_pay(
+            [n.weight for n in nodes], context.row_ms, self._draft_cost() if table.rows else 0.0
+        )
         return nodes[:count], rate
 
     def _draft_cost(self) -> float:
-        """Milliseconds of a draft, on the scale of the cost curve: the machine may be slower now than when that was measured."""
+        """Milliseconds of a draft, on the scale of the cost curve: the machine may be slower now
+        than when that was measured.
+        """
         return self.draft_ms.value / (self.slowness.value or 1.0)
 
     def _wakes(self, context: Context, free: list[Node], free_rate: float) -> bool:
         if self.params.sleep == "no":
             return True
-        with_ms = context.row_ms(min(round(self.rows.value) or 12, context.budget + 1)) + self._draft_cost()
+        with_ms = (
+            context.row_ms(min(round(self.rows.value) or 12, context.budget + 1))
+            + self._draft_cost()
+        )
         free_ms = context.row_ms(len(free) + 1)
         return self.pace.wants(with_ms, context.row_ms(1), free_rate * free_ms, free_ms)
 
@@ -175,13 +219,22 @@ class Best:
         draft.notes = {"expected": expected}
         if table.rows:
             draft.frames = frames(table)
-            draft.notes |= {"boundaries": boundary_scores(draft.frames[-1].conf), "branches": branching(draft.parent)}
+            draft.notes |= {
+                "boundaries": boundary_scores(draft.frames[-1].conf),
+                "branches": branching(draft.parent),
+            }
             return
         slow = f"rounds with the network have lately written {self.pace.expected:.2f} tokens"
         if draft.tokens:
-            draft.notes["why"] = f"the network rests ({slow}); copies from the text are free and promise {expected:.2f}"
+            draft.notes["why"] = (
+                f"the network rests ({slow}); copies from the text are free and promise"
+                f" {expected:.2f}"
+            )
         else:
-            draft.notes["why"] = f"a plain round: {slow}, less than they cost, and the last words stand nowhere else in the text"
+            draft.notes["why"] = (
+                f"a plain round: {slow}, less than they cost, and the last words stand nowhere else"
+                " in the text"
+            )
 
 
 _WORDS = {"block": "block", "beside": "block", "both": "block and copy", "copy": "copy"}

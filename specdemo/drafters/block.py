@@ -1,4 +1,6 @@
-"""DFlash's chain: one pass over [anchor, mask, mask, …], the best guess at every mask is the draft (arXiv 2602.06036)."""
+"""DFlash's chain: one pass over [anchor, mask, mask, …], the best guess at every mask is the draft
+(arXiv 2602.06036).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Params:
 
 
 class BlockChain:
-    """Every mask is filled at once; where the network has a Markov head each guess then follows from the one before. The chain is as long as the block."""
+    """Every mask is filled at once; where the network has a Markov head each guess then follows
+    from the one before. The chain is as long as the block.
+    """
 
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
@@ -31,7 +35,12 @@ class BlockChain:
     def propose(self, context: Context) -> Draft:
         table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
         rows = table.chain()
-        return Draft.chain([row[0][0] for row in rows], [row[0][1] for row in rows], "block", frames=frames(table) if context.record else [])
+        return Draft.chain(
+            [row[0][0] for row in rows],
+            [row[0][1] for row in rows],
+            "block",
+            frames=frames(table) if context.record else [],
+        )
 
     def observe(self, verdict: Verdict) -> None:
         pass

@@ -1,4 +1,6 @@
-"""D²SD: a second diffusion pass starts again at the places where the first draft will most likely be refused (arXiv 2606.04446)."""
+"""D²SD: a second diffusion pass starts again at the places where the first draft will most likely
+be refused (arXiv 2606.04446).
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,28 @@ from .trie import Trie, boundary_scores
 class Params:
     gamma: int = number(7, 1, 15, "Masks in the block (the paper: 15)")
     branches: int = number(4, 0, 15, "K, how many likely boundaries get a second draft")
-    verify: str = choice("trie", ("trie", "cascade"), "Attention of the verification: over one trie, bit for bit that of plain decoding, or the paper's cascade, faster, where a near-tie may fall differently")
+    verify: str = choice(
+        "trie",
+        ("trie", "cascade"),
+        "Attention of the verification: over one trie, bit for bit that of plain decoding, or the"
+        " paper's cascade, faster, where a near-tie may fall differently",
+    )
     follow: str = follows()
 
     def check(self) -> None:
         if self.branches > self.gamma:
-            raise Refusal(f"branches ({self.branches}) must not be above gamma ({self.gamma}), the number of boundaries; lower branches or raise gamma.")
+            raise Refusal(
+                f"branches ({self.branches}) must not be above gamma ({self.gamma}), the number of"
+                " boundaries; lower branches or raise gamma."
+            )
 
 
 class D2SD:
-    """Confidence says where the first block will fail; the variable-prefix network, shown the block up to there, drafts the rest anew.
+    """Confidence says where the first block will fail; the variable-prefix network, shown the block
+    up to there, drafts the rest anew.
 
-    All branches are one batched pass. Block and branches form one trie, so a shared prefix is verified once.
+    All branches are one batched pass. Block and branches form one trie, so a shared prefix is
+    verified once.
     """
 
     def __init__(self, loaded: Any, params: Params) -> None:
@@ -39,7 +51,10 @@ class D2SD:
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
             if self.second.layer_ids != self.first.layer_ids:
-                raise Refusal("The two D²SD networks of this pair read different target layers; use two that read the same.")
+                raise Refusal(
+                    "The two D²SD networks of this pair read different target layers; use two that"
+                    " read the same."
+                )
             self.weights = f"first pass: {self.first.weights}; second pass: {self.second.weights}"
         elif params.branches:
             self.weights += ", for both passes"
@@ -53,18 +68,27 @@ class D2SD:
         features = context.take_features()
         for one in dict.fromkeys((self.first, self.second)):
             one.extend(*features)
-        table = self.first.table(context, self.params.gamma, self.params.follow == "yes", fresh=False)
+        table = self.first.table(
+            context, self.params.gamma, self.params.follow == "yes", fresh=False
+        )
         rows = table.chain()
         guess, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
         scores = boundary_scores(conf)
         where = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
         trie = Trie(context.budget)
         trie.add(guess, conf, "block")
-        frames = [frame(rows, label="block")] if context.record else []  # the branches show what they changed of it
+        # the branches show what they changed of it
+        frames = [frame(rows, label="block")] if context.record else []
         for n, (i, again) in enumerate(zip(where, self._again(context, guess, where), strict=True)):
-            trie.add(guess[:i] + [row[0][0] for row in again], conf[:i] + [row[0][1] for row in again], "branch")
+            trie.add(
+                guess[:i] + [row[0][0] for row in again],
+                conf[:i] + [row[0][1] for row in again],
+                "branch",
+            )
             if context.record:
-                frames.append(frame(rows[:i] + again, label=f"branch after {i}", step=1, steps=2, row=n + 1))
+                frames.append(
+                    frame(rows[:i] + again, label=f"branch after {i}", step=1, steps=2, row=n + 1)
+                )
         notes = {}
         if context.record:
             if where:
@@ -75,8 +99,12 @@ class D2SD:
     def observe(self, verdict: Verdict) -> None:
         pass
 
-    def _again(self, context: Context, guess: list[int], where: list[int]) -> list[list[list[tuple[int, float]]]]:
-        """The second pass: for every boundary i the rows of the masks behind ``[anchor, t1 … ti]``."""
+    def _again(
+        self, context: Context, guess: list[int], where: list[int]
+    ) -> list[list[list[tuple[int, float]]]]:
+        """The second pass: for every boundary i the rows of the masks behind ``[anchor, t1 …
+        ti]``.
+        """
         from .session import MASK
 
         gamma = len(guess)
@@ -85,6 +113,8 @@ class D2SD:
         blocks = [[context.ids[-1], *guess[:i]] + [MASK] * (gamma - i) for i in where]
         hidden = self.second.hidden(blocks, len(context.ids) - 1)
         slots = [(b, k) for b, i in enumerate(where) for k in range(i + 1, gamma + 1)]
-        table = self.second.tabled(hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.follow == "yes")
+        table = self.second.tabled(
+            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.follow == "yes"
+        )
         ends = list(itertools.accumulate((gamma - i for i in where), initial=0))
         return [table.chain(*edge) for edge in itertools.pairwise(ends)]

@@ -1,7 +1,9 @@
-"""DiffuSpec: the lattice of one diffusion pass, a path search that asks whether words follow each other, an adaptive length (arXiv 2510.02358).
+"""DiffuSpec: the lattice of one diffusion pass, a path search that asks whether words follow each
+other, an adaptive length (arXiv 2510.02358).
 
-Differences from the paper, each named in the reference: the n-gram model is built online from prompt and output instead of fitted to
-the test's domain; scores are divided by the path's length, as sums favour an early end; the length controller may start bias-corrected.
+Differences from the paper, each named in the reference: the n-gram model is built online from
+prompt and output instead of fitted to the test's domain; scores are divided by the path's length,
+as sums favour an early end; the length controller may start bias-corrected.
 """
 
 from __future__ import annotations
@@ -29,22 +31,43 @@ class Params:
     k_min: int = number(5, 1, 15, "Shortest draft (the paper: 20)")
     steps: int = number(1, 1, 8, "Refinement passes S before the lattice is read")
     beam: int = number(3, 1, 16, "Paths kept by the search, B")
-    tau: float = number(0.8, 0.05, 1.0, "A position keeps the fewest candidates with this much probability together, τ")
-    mix: float = number(0.5, 0.0, 1.0, "λ: 1 trusts the diffusion model alone, 0 the n-grams of the text so far")
-    paths: int = number(1, 1, 16, "How many of the best paths are verified, as one tree (the paper: 1)")
-    length: str = choice("corrected", ("corrected", "paper", "fixed"), "Draft length: adaptive from an unbiased start, adaptive as printed, or always k_max")
+    tau: float = number(
+        0.8,
+        0.05,
+        1.0,
+        "A position keeps the fewest candidates with this much probability together, τ",
+    )
+    mix: float = number(
+        0.5, 0.0, 1.0, "λ: 1 trusts the diffusion model alone, 0 the n-grams of the text so far"
+    )
+    paths: int = number(
+        1, 1, 16, "How many of the best paths are verified, as one tree (the paper: 1)"
+    )
+    length: str = choice(
+        "corrected",
+        ("corrected", "paper", "fixed"),
+        "Draft length: adaptive from an unbiased start, adaptive as printed, or always k_max",
+    )
     delta: int = number(5, 0, 15, "Masks added when whole drafts are accepted, δ (the paper: 10)")
     rho: float = number(0.5, 0.05, 1.0, "How fast the averages of the controller move, ρ")
 
     def check(self) -> None:
         if self.k_min > self.k_max:
-            raise Refusal(f"k_min ({self.k_min}) must not be above k_max ({self.k_max}); lower one or raise the other.")
+            raise Refusal(
+                f"k_min ({self.k_min}) must not be above k_max ({self.k_max}); lower one or raise"
+                " the other."
+            )
         if self.paths > self.beam:
-            raise Refusal(f"paths ({self.paths}) must not be above beam ({self.beam}), as only those are kept; raise beam or lower paths.")
+            raise Refusal(
+                f"paths ({self.paths}) must not be above beam ({self.beam}), as only those are"
+                " kept; raise beam or lower paths."
+            )
 
 
 class Path(NamedTuple):
-    """One path through the lattice: its ids, the drafter's probabilities, its score (mean over its tokens), whether it ended itself."""
+    """One path through the lattice: its ids, the drafter's probabilities, its score (mean over its
+    tokens), whether it ended itself.
+    """
 
     ids: tuple[int, ...] = ()
     probs: tuple[float, ...] = ()
@@ -62,8 +85,12 @@ def prune(row: Row, tau: float, most: int = MOST) -> Row:
     return row[:most]
 
 
-def lattice_of(rows: Sequence[Row], tau: float, eos_ids: Sequence[int], most: int = MOST) -> list[Row]:
-    """Pruned candidates of every position, up to the first where an end token is among them by its own rank."""
+def lattice_of(
+    rows: Sequence[Row], tau: float, eos_ids: Sequence[int], most: int = MOST
+) -> list[Row]:
+    """Pruned candidates of every position, up to the first where an end token is among them by its
+    own rank.
+    """
     lattice: list[Row] = []
     for row in rows:
         lattice.append(prune(row, tau, most))
@@ -72,7 +99,14 @@ def lattice_of(rows: Sequence[Row], tau: float, eos_ids: Sequence[int], most: in
     return lattice
 
 
-def search(lattice: Sequence[Row], model: NgramModel, history: Sequence[int], beam: int, mix: float, eos_ids: Sequence[int] = ()) -> list[Path]:
+def search(
+    lattice: Sequence[Row],
+    model: NgramModel,
+    history: Sequence[int],
+    beam: int,
+    mix: float,
+    eos_ids: Sequence[int] = (),
+) -> list[Path]:
     """The ``beam`` best paths by mean of λ·log q + (1 − λ)·log p_ngram (eq. 8), best first."""
     tail = list(history[-(ORDER - 1) :]) if ORDER > 1 else []
     beams = [Path()]
@@ -84,27 +118,52 @@ def search(lattice: Sequence[Row], model: NgramModel, history: Sequence[int], be
             before = [*tail, *path.ids][-(ORDER - 1) :]
             n = len(path.ids)
             for token, p in row:
-                step = mix * math.log(max(p, 1e-30)) + (1 - mix) * math.log(model.prob(before, token))
-                grown.append(Path((*path.ids, token), (*path.probs, p), (path.score * n + step) / (n + 1), token in eos_ids))
+                step = mix * math.log(max(p, 1e-30)) + (1 - mix) * math.log(
+                    model.prob(before, token)
+                )
+                grown.append(
+                    Path(
+                        (*path.ids, token),
+                        (*path.probs, p),
+                        (path.score * n + step) / (n + 1),
+                        token in eos_ids,
+                    )
+                )
         beams = sorted(grown, key=lambda path: -path.score)[:beam]
     return beams
 
 
 class LengthController:
-    """ADL: averages of how long the drafter wanted to go on and how much was accepted decide the next length (eq. 9 to 11).
+    """ADL: averages of how long the drafter wanted to go on and how much was accepted decide the
+    next length (eq. 9 to 11).
 
-    As printed (``paper``) both averages start at 0, so the first update halves the length and it hardly recovers; ``corrected`` divides
-    by the weight that a moving average has seen so far (1 − (1 − ρ)^t).
+    As printed (``paper``) both averages start at 0, so the first update halves the length and it
+    hardly recovers; ``corrected`` divides by the weight that a moving average has seen so far (1 −
+    (1 − ρ)^t).
     """
 
-    def __init__(self, k_min: int, k_max: int, delta: float, rho: float, kind: str = "corrected") -> None:
+    def __init__(
+        self, k_min: int, k_max: int, delta: float, rho: float, kind: str = "corrected"
+    ) -> None:
         self.k_min, self.k_max, self.delta, self.rho, self.kind = k_min, k_max, delta, rho, kind
-        self.k, self.gen, self.acc, self._gen, self._acc, self._seen = k_max, 0.0, 0.0, 0.0, 0.0, 0.0
+        self.k, self.gen, self.acc, self._gen, self._acc, self._seen = (
+            k_max,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+        )
 
     def update(self, generated: int, accepted: int) -> int:
-        """``generated``: tokens before the drafter's own end, at most k; ``accepted``: drafts kept. Returns the next length."""
+        """``generated``: tokens before the drafter's own end, at most k; ``accepted``: drafts kept.
+        Returns the next length.
+        """
         keep = 1 - self.rho
-        self._gen, self._acc = keep * self._gen + self.rho * generated, keep * self._acc + self.rho * accepted
+        self._gen, self._acc = (
+            keep * self._gen + self.rho * generated,
+            keep * self._acc + self.rho * accepted,
+        )
         self._seen = keep * self._seen + self.rho
         scale = self._seen if self.kind == "corrected" else 1.0
         self.gen, self.acc = self._gen / scale, self._acc / scale
@@ -158,7 +217,9 @@ class DiffuSpec:
             self.generated = None
 
     def _rows(self, context: Context, k: int, frames: list[Any]) -> list[list[tuple[int, float]]]:
-        """S passes; each fixes the surest masks, a position's candidates are those of the pass that fixed it."""
+        """S passes; each fixes the surest masks, a position's candidates are those of the pass that
+        fixed it.
+        """
         from .session import MASK
 
         net, steps = self.session, min(self.params.steps, k)
@@ -174,5 +235,14 @@ class DiffuSpec:
             for i in masked[: math.ceil(len(masked) / (steps - step))]:
                 block[i + 1] = table[i][0][0]
             if context.record:
-                frames.append(frame([row[:8] for row in table], None, [t == MASK for t in block[1:]], label=f"pass {step + 1} of {steps}", step=step, steps=steps))
+                frames.append(
+                    frame(
+                        [row[:8] for row in table],
+                        None,
+                        [t == MASK for t in block[1:]],
+                        label=f"pass {step + 1} of {steps}",
+                        step=step,
+                        steps=steps,
+                    )
+                )
         return table

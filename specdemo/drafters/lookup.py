@@ -1,4 +1,6 @@
-"""Prompt lookup: the text so far is its own drafter. Where the last words stood before, what followed them is proposed."""
+"""Prompt lookup: the text so far is its own drafter. Where the last words stood before, what
+followed them is proposed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ class Params:
 
     def check(self) -> None:
         if self.shortest > self.longest:
-            raise Refusal(f"shortest ({self.shortest}) must not be above longest ({self.longest}); lower one or raise the other.")
+            raise Refusal(
+                f"shortest ({self.shortest}) must not be above longest ({self.longest}); lower one"
+                " or raise the other."
+            )
 
 
 class LookupDrafter:
@@ -38,7 +43,11 @@ class LookupDrafter:
         ids, length = self.index.continuation(min(self.params.gamma, context.budget))
         notes = {}
         if context.record:
-            notes["why"] = f"the last {length} tokens stood earlier in the text" if length else "the last tokens stand nowhere else in the text"
+            notes["why"] = (
+                f"the last {length} tokens stood earlier in the text"
+                if length
+                else "the last tokens stand nowhere else in the text"
+            )
         return Draft.chain(ids, origin="ngram", notes=notes)
 
     def observe(self, verdict: Verdict) -> None:

@@ -1,4 +1,6 @@
-"""What the text so far says about the next token: the last place where the same words stood, and an n-gram model of it."""
+"""What the text so far says about the next token: the last place where the same words stood, and an
+n-gram model of it.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,20 @@ from collections.abc import Sequence
 class SuffixIndex:
     """Finds where the longest suffix of a growing text occurred before, most recent first.
 
-    For every length n from ``shortest`` to ``longest`` it keeps the position after the last n-gram of each kind, so an added token and a
-    look-up both cost O(longest).
+    For every length n from ``shortest`` to ``longest`` it keeps the position after the last n-gram
+    of each kind, so an added token and a look-up both cost O(longest).
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.lengths = range(longest, shortest - 1, -1)
         self.ids: list[int] = []
-        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of the token that followed it last
+        # n-gram -> index of the token that followed it last
+        self._after: dict[tuple[int, ...], int] = {}
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Append tokens. An n-gram is entered only once its follower is known, so a suffix never finds itself."""
+        """Append tokens. An n-gram is entered only once its follower is known, so a suffix never
+        finds itself.
+        """
         for token in ids:
             at = len(self.ids)
             for n in self.lengths:
@@ -32,9 +37,11 @@ class SuffixIndex:
         self.extend(ids[len(self.ids) :])
 
     def continuation(self, gamma: int) -> tuple[list[int], int]:
-        """Up to ``gamma`` tokens that followed the longest known suffix, and that suffix's length (0 = none was found).
+        """Up to ``gamma`` tokens that followed the longest known suffix, and that suffix's length
+        (0 = none was found).
 
-        A copy that runs into the end of the text goes on with its own tokens: a loop is continued as a loop.
+        A copy that runs into the end of the text goes on with its own tokens: a loop is continued
+        as a loop.
         """
         for n in self.lengths:
             if n > len(self.ids):
@@ -47,9 +54,11 @@ class SuffixIndex:
 
 
 class Followers:
-    """What followed each short run of tokens in a growing text: up to ``most`` different tokens, the last seen first.
+    """What followed each short run of tokens in a growing text: up to ``most`` different tokens,
+    the last seen first.
 
-    Where :class:`SuffixIndex` continues the text itself, this continues any path that a draft might take.
+    Where :class:`SuffixIndex` continues the text itself, this continues any path that a draft might
+    take.
     """
 
     def __init__(self, longest: int, most: int) -> None:
@@ -70,7 +79,9 @@ class Followers:
             self.ids.append(token)
 
     def after(self, tail: tuple[int, ...]) -> tuple[Sequence[int], int]:
-        """Followers of the longest end of ``tail`` that is known, and that end's length (0 = none)."""
+        """Followers of the longest end of ``tail`` that is known, and that end's length (0 =
+        none).
+        """
         for n in range(min(self.longest, len(tail)), 0, -1):
             seen = self._after.get(tail[len(tail) - n :])
             if seen:
@@ -81,8 +92,9 @@ class Followers:
 class NgramModel:
     """An n-gram model over token ids, built online, interpolated by Witten and Bell's estimate.
 
-    p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where t(h) is the number of different tokens seen after h and h' is h without
-    its first token; below the empty history stands the uniform distribution over ``vocab_size`` ids.
+    p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where t(h) is the number of different
+    tokens seen after h and h' is h without its first token; below the empty history stands the
+    uniform distribution over ``vocab_size`` ids.
     """
 
     def __init__(self, order: int, vocab_size: int) -> None:
@@ -119,9 +131,13 @@ class NgramModel:
         return p
 
     def likely(self, history: Sequence[int], count: int) -> list[tuple[int, float]]:
-        """The ``count`` likeliest followers seen after the longest known history, with their probabilities."""
+        """The ``count`` likeliest followers seen after the longest known history, with their
+        probabilities.
+        """
         for n in range(min(self.order - 1, len(history)), -1, -1):
             row = self._counts.get(tuple(history[len(history) - n :]))
             if row:
-                return sorted(((v, self.prob(history, v)) for v in row), key=lambda pair: -pair[1])[:count]
+                return sorted(((v, self.prob(history, v)) for v in row), key=lambda pair: -pair[1])[
+                    :count
+                ]
         return []

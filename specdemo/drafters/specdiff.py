@@ -1,4 +1,6 @@
-"""SpecDiff: a masked diffusion model denoises γ masks in T steps; steps, not tokens, are what a draft costs (arXiv 2408.05636)."""
+"""SpecDiff: a masked diffusion model denoises γ masks in T steps; steps, not tokens, are what a
+draft costs (arXiv 2408.05636).
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,45 @@ from .table import frame
 class Params:
     gamma: int = number(10, 1, 15, "Masks in the block, so drafted tokens a round")
     steps: int = number(2, 1, 15, "Denoising steps T; the masks are shared out evenly among them")
-    reveal: str = choice("confidence", ("confidence", "left-to-right"), "Which masks a step fills: the surest ones, or the first ones")
-    q: str = choice("final", ("final", "reveal"), "Only for the ratio rule: q read in the last step (1 for tokens that stood already), or when each token was filled in")
-    warmup: int = number(0, 0, 512, "First tokens of the answer drafted one by one instead (the paper took 100 with an untrained drafter)")
+    reveal: str = choice(
+        "confidence",
+        ("confidence", "left-to-right"),
+        "Which masks a step fills: the surest ones, or the first ones",
+    )
+    q: str = choice(
+        "final",
+        ("final", "reveal"),
+        "Only for the ratio rule: q read in the last step (1 for tokens that stood already), or"
+        " when each token was filled in",
+    )
+    warmup: int = number(
+        0,
+        0,
+        512,
+        "First tokens of the answer drafted one by one instead (the paper took 100 with an"
+        " untrained drafter)",
+    )
 
     def check(self) -> None:
         if self.steps > self.gamma:
-            raise Refusal(f"steps ({self.steps}) must not be above gamma ({self.gamma}), as every step fills at least one mask; lower steps or raise gamma.")
+            raise Refusal(
+                f"steps ({self.steps}) must not be above gamma ({self.gamma}), as every step fills"
+                " at least one mask; lower steps or raise gamma."
+            )
 
 
 def forbid(rule: str, params: Params) -> str | None:
     """Which q is exact: reference enumeration over a small vocabulary, repeated in the tests."""
-    if rule == "ratio" and params.q == "reveal" and params.reveal == "confidence" and params.steps > 1:
+    if (
+        rule == "ratio"
+        and params.q == "reveal"
+        and params.reveal == "confidence"
+        and params.steps > 1
+    ):
         return (
-            "SpecDiff cannot use the rule “ratio” with q = reveal when the surest masks are filled first "
-            "(a later token fixed before an earlier one changes what q means, and the text's law with it); choose q = final or reveal = left-to-right."
+            "SpecDiff cannot use the rule “ratio” with q = reveal when the surest masks are filled"
+            " first (a later token fixed before an earlier one changes what q means, and the text's"
+            " law with it); choose q = final or reveal = left-to-right."
         )
     return None
 
@@ -47,7 +73,9 @@ class SpecDiff:
         self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
         self.warm = None
         if params.warmup:
-            self.warm = SerialDrafter(loaded, SerialParams(gamma=min(5, params.gamma)), shared=self.session)
+            self.warm = SerialDrafter(
+                loaded, SerialParams(gamma=min(5, params.gamma)), shared=self.session
+            )
             self.weights += f"; first {params.warmup} tokens: {self.warm.weights}"
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
@@ -71,7 +99,12 @@ class SpecDiff:
         net, p = self.session, self.params
         ratio, steps = context.rule == "ratio", min(p.steps, gamma)
         net.catch_up(context)
-        block, table, probs, frames = [context.ids[-1]] + [MASK] * gamma, [[] for _ in range(gamma)], [0.0] * gamma, []
+        block, table, probs, frames = (
+            [context.ids[-1]] + [MASK] * gamma,
+            [[] for _ in range(gamma)],
+            [0.0] * gamma,
+            [],
+        )
         q: list[Any] = [None] * gamma
         for step in range(steps):
             masked = [i for i in range(gamma) if block[i + 1] == MASK]
@@ -81,7 +114,11 @@ class SpecDiff:
             ids = (columns if net.net.vocab_ids is None else net.net.vocab_ids[columns]).tolist()
             taken = logits.log_softmax(-1).gather(1, columns[:, None])[:, 0].exp().tolist()
             count = math.ceil(len(masked) / (steps - step))
-            order = range(len(masked)) if p.reveal == "left-to-right" else sorted(range(len(masked)), key=lambda m: -rows[m][0][1])
+            order = (
+                range(len(masked))
+                if p.reveal == "left-to-right"
+                else sorted(range(len(masked)), key=lambda m: -rows[m][0][1])
+            )
             last = step == steps - 1
             now = set(list(order)[:count])
             spread = law(logits, context.temperature, columns) if ratio else None
@@ -92,10 +129,23 @@ class SpecDiff:
                     continue
                 block[i + 1], probs[i] = ids[m], taken[m]
                 if ratio:
-                    q[i] = spread[m] if last or p.q == "reveal" else one_hot(columns[m : m + 1], logits[:1])[0]
+                    q[i] = (
+                        spread[m]
+                        if last or p.q == "reveal"
+                        else one_hot(columns[m : m + 1], logits[:1])[0]
+                    )
             if context.record:
                 guess = [shown.get(i, block[i + 1]) for i in range(gamma)]
-                frames.append(frame(table, guess, [t == MASK for t in block[1:]], label=f"step {step + 1} of {steps}", step=step, steps=steps))
+                frames.append(
+                    frame(
+                        table,
+                        guess,
+                        [t == MASK for t in block[1:]],
+                        label=f"step {step + 1} of {steps}",
+                        step=step,
+                        steps=steps,
+                    )
+                )
         draft = Draft.chain(block[1:], probs, "block", frames=frames)
         if ratio:
             draft.q = widen(torch.stack(q), net.net.vocab_ids, self.vocab_size)

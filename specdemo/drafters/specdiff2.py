@@ -1,4 +1,6 @@
-"""SpecDiff-2: K drafts sampled from one pass, merged into a trie; the target's own probabilities choose among them (arXiv 2511.00606)."""
+"""SpecDiff-2: K drafts sampled from one pass, merged into a trie; the target's own probabilities
+choose among them (arXiv 2511.00606).
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,33 @@ from .base import Context, Draft, Verdict, choice, number
 from .table import frame
 from .trie import Trie, expected_streak
 
-KEPT = 64  # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail costs nothing
+# candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail
+# costs nothing
+KEPT = 64
 
 
 @dataclass(frozen=True)
 class Params:
     gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens of each draft")
     drafts: int = number(8, 1, 32, "K, how many drafts are drawn from the one pass")
-    temperature: float = number(1.0, 0.1, 4.0, "Temperature of the drafts, higher = more different (the paper: 1.0 to 1.5)", step=0.1)
-    argmax: str = choice("yes", ("yes", "no"), "Whether the first of the K drafts is the best guess at every position")
+    temperature: float = number(
+        1.0,
+        0.1,
+        4.0,
+        "Temperature of the drafts, higher = more different (the paper: 1.0 to 1.5)",
+        step=0.1,
+    )
+    argmax: str = choice(
+        "yes",
+        ("yes", "no"),
+        "Whether the first of the K drafts is the best guess at every position",
+    )
 
 
 class SpecDiff2:
-    """Hands over every draft with the nodes it runs through: under *point-mass* the engine keeps the one with the highest expected streak
-    of the target's probabilities, under *match* the longest one that the target writes itself."""
+    """Hands over every draft with the nodes it runs through: under *point-mass* the engine keeps
+    the one with the highest expected streak of the target's probabilities, under *match* the
+    longest one that the target writes itself."""
 
     def __init__(self, loaded: Any, params: Params) -> None:
         from .session import session
@@ -40,16 +55,29 @@ class SpecDiff2:
         trie, drafts = Trie(context.budget), []
         for ids, probs in self._draw(rows, context):
             nodes = trie.add(ids, probs, f"draft {len(drafts) + 1}")
-            drafts.append({"ids": ids[: len(nodes)], "nodes": nodes, "score": expected_streak(probs[: len(nodes)])})
+            drafts.append(
+                {
+                    "ids": ids[: len(nodes)],
+                    "nodes": nodes,
+                    "score": expected_streak(probs[: len(nodes)]),
+                }
+            )
         frames = [frame([row[:8] for row in rows], label="block")] if context.record else []
-        notes = {"drafts": drafts, "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["score"])}
+        notes = {
+            "drafts": drafts,
+            "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["score"]),
+        }
         return trie.draft(draws=[one["nodes"] for one in drafts], frames=frames, notes=notes)
 
     def observe(self, verdict: Verdict) -> None:
         pass
 
-    def _draw(self, rows: list[list[tuple[int, float]]], context: Context) -> list[tuple[list[int], list[float]]]:
-        """K drafts as (ids, the drafter's untempered probabilities). Independent of the target's coins: the drafter has its own generator."""
+    def _draw(
+        self, rows: list[list[tuple[int, float]]], context: Context
+    ) -> list[tuple[list[int], list[float]]]:
+        """K drafts as (ids, the drafter's untempered probabilities). Independent of the target's
+        coins: the drafter has its own generator.
+        """
         import torch
 
         p, out = self.params, []
@@ -61,7 +89,9 @@ class SpecDiff2:
             table = torch.zeros(len(rows), max(map(len, rows)), device=device)
             for i, row in enumerate(rows):
                 table[i, : len(row)] = torch.tensor([prob for _, prob in row])
-            drawn = torch.multinomial(table ** (1 / p.temperature), more, replacement=True, generator=context.generator).tolist()
+            drawn = torch.multinomial(
+                table ** (1 / p.temperature), more, replacement=True, generator=context.generator
+            ).tolist()
             for k in range(more):
                 chosen = [row[drawn[i][k]] for i, row in enumerate(rows)]
                 out.append(([t for t, _ in chosen], [prob for _, prob in chosen]))

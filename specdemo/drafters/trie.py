@@ -1,4 +1,6 @@
-"""Candidate trees: drafts merged by their common prefixes, the best-first tree of a table of marginals, and how many nodes pay."""
+"""Candidate trees: drafts merged by their common prefixes, the best-first tree of a table of
+marginals, and how many nodes pay.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ from typing import Any, NamedTuple
 
 from .base import Draft
 
-Choice = tuple[int, float, Any, Any]  # token, its probability, the state it leads to (None: nothing is known), a tag kept with its node
+# token, its probability, the state it leads to (None: nothing is known), a tag kept with its node
+Choice = tuple[int, float, Any, Any]
 
 
 @dataclass
 class Trie:
-    """A growing tree over the anchor in which two children of one parent never share a token; parents come before children."""
+    """A growing tree over the anchor in which two children of one parent never share a token;
+    parents come before children.
+    """
 
     limit: int
     tokens: list[int] = field(default_factory=list)
@@ -34,7 +39,13 @@ class Trie:
             self.origin.append(origin)
         return at
 
-    def add(self, ids: Sequence[int], probs: Sequence[float | None] | None = None, origin: str = "draft", parent: int = -1) -> list[int]:
+    def add(
+        self,
+        ids: Sequence[int],
+        probs: Sequence[float | None] | None = None,
+        origin: str = "draft",
+        parent: int = -1,
+    ) -> list[int]:
         """Merge one chain; returns its node indices, fewer than its ids where the limit cut it."""
         path: list[int] = []
         for i, token in enumerate(ids):
@@ -51,7 +62,9 @@ class Trie:
 
 
 class Node(NamedTuple):
-    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and its path's probability, and its choice's tag."""
+    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and
+    its path's probability, and its choice's tag.
+    """
 
     parent: int
     token: int
@@ -60,20 +73,26 @@ class Node(NamedTuple):
     tag: Any
 
 
-def best_first(expand: Callable[[Any], Sequence[Choice]], start: Any, budget: int, floor: float = 0.0) -> list[Node]:
-    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv 2604.12989, where choices may depend on the path).
+def best_first(
+    expand: Callable[[Any], Sequence[Choice]], start: Any, budget: int, floor: float = 0.0
+) -> list[Node]:
+    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv
+    2604.12989, where choices may depend on the path).
 
     Args:
-        expand: the choices in a state as (token, probability, next state or None, tag), likeliest first; asked once for every node taken.
-            For what one pass says, see :meth:`.table.Table.choices`.
+        expand: the choices in a state as (token, probability, next state or None, tag), likeliest
+            first; asked once for every node taken. For what one pass says, see
+            :meth:`.table.Table.choices`.
         start: state of the anchor.
         budget: most nodes.
         floor: nodes whose path is less likely than this are left out.
     Returns:
-        Nodes, every prefix of which is a tree; no tree of that size has a larger sum of path probabilities.
+        Nodes, every prefix of which is a tree; no tree of that size has a larger sum of path
+        probabilities.
     """
     nodes: list[Node] = []
-    heap: list[tuple[float, int, int, int, float, Sequence[Choice]]] = []  # -path probability, tie-break, parent, rank, parent's path probability, choices
+    # -path probability, tie-break, parent, rank, parent's path probability, choices
+    heap: list[tuple[float, int, int, int, float, Sequence[Choice]]] = []
     made = 0
 
     def offer(parent: int, rank: int, above: float, choices: Sequence[Choice]) -> None:
@@ -95,15 +114,19 @@ def best_first(expand: Callable[[Any], Sequence[Choice]], start: Any, budget: in
     return nodes
 
 
-def nodes_that_pay(weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float) -> tuple[int, float]:
-    """How many of the likeliest nodes to verify so that expected tokens per millisecond are highest (CaDDTree, arXiv 2606.01813).
+def nodes_that_pay(
+    weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float
+) -> tuple[int, float]:
+    """How many of the likeliest nodes to verify so that expected tokens per millisecond are highest
+    (CaDDTree, arXiv 2606.01813).
 
     Args:
         weights: probability that each node is reached and right, falling.
         row_ms: expected milliseconds of a target pass of that many rows (anchor included).
         draft_ms: milliseconds the draft has cost already.
     Returns:
-        The number of nodes and the expected tokens per millisecond with them. All sizes are looked at: a measured curve has steps.
+        The number of nodes and the expected tokens per millisecond with them. All sizes are looked
+        at: a measured curve has steps.
     """
     best, best_rate, expected = 0, 1.0 / max(row_ms(1) + draft_ms, 1e-9), 1.0
     for n, weight in enumerate(weights, 1):
@@ -115,7 +138,9 @@ def nodes_that_pay(weights: Sequence[float], row_ms: Callable[[int], float], dra
 
 
 def expected_streak(probs: Sequence[float]) -> float:
-    """Σₘ Πⱼ≤ₘ pⱼ, the expected number of accepted tokens of one chain (SpecDiff-2, arXiv 2511.00606, eq. 7)."""
+    """Σₘ Πⱼ≤ₘ pⱼ, the expected number of accepted tokens of one chain (SpecDiff-2, arXiv
+    2511.00606, eq. 7).
+    """
     total, product = 0.0, 1.0
     for p in probs:
         product *= p
@@ -124,7 +149,8 @@ def expected_streak(probs: Sequence[float]) -> float:
 
 
 def boundary_scores(conf: Sequence[float]) -> list[float]:
-    """r(i) = (Πₖ≤ᵢ cₖ)·(1 − cᵢ₊₁): how likely the first rejection comes right after i accepted tokens (D²SD, arXiv 2606.04446, eq. 4).
+    """r(i) = (Πₖ≤ᵢ cₖ)·(1 − cᵢ₊₁): how likely the first rejection comes right after i accepted
+    tokens (D²SD, arXiv 2606.04446, eq. 4).
 
     ``conf[k-1]`` is c_k; the result runs over i = 0 … len(conf) − 1.
     """
@@ -136,7 +162,9 @@ def boundary_scores(conf: Sequence[float]) -> list[float]:
 
 
 def branching(parent: Sequence[int]) -> list[int]:
-    """Depths i along the tree's first path after which it branches: where the tree itself expects a boundary."""
+    """Depths i along the tree's first path after which it branches: where the tree itself expects a
+    boundary.
+    """
     children: dict[int, list[int]] = {}
     for node, above in enumerate(parent):
         children.setdefault(above, []).append(node)

@@ -1,4 +1,6 @@
-"""The engine room: verify a tree of candidates in one pass, keep what the target would have written, and time it fairly."""
+"""The engine room: verify a tree of candidates in one pass, keep what the target would have
+written, and time it fairly.
+"""
 
 from .load import Engine, load_engine
 from .race import race

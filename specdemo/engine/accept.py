@@ -1,10 +1,13 @@
-"""Which drafted tokens are kept, and which token the target adds: three rules over one tree of candidates.
+"""Which drafted tokens are kept, and which token the target adds: three rules over one tree of
+candidates.
 
-All three are lossless. *match* keeps the sample itself: every kept token is the one plain decoding would have picked.
-*ratio* and *point-mass* keep the distribution: the text differs from plain decoding's, its law does not. With a one-hot
-target distribution (greedy) the three coincide. Pure functions; the only state is the generator that is handed in.
+All three are lossless. *match* keeps the sample itself: every kept token is the one plain decoding
+would have picked. *ratio* and *point-mass* keep the distribution: the text differs from plain
+decoding's, its law does not. With a one-hot target distribution (greedy) the three coincide. Pure
+functions; the only state is the generator that is handed in.
 
-Rows are numbered as the target computes them: row 0 is what follows the anchor, row i + 1 what follows node i.
+Rows are numbered as the target computes them: row 0 is what follows the anchor, row i + 1 what
+    follows node i.
 """
 
 from __future__ import annotations
@@ -30,10 +33,14 @@ class Rows(Protocol):
     """The target's verdict, computed only for the rows that are asked for."""
 
     def pick(self, row: int) -> int:
-        """The token the target itself chooses there (argmax, or Gumbel-max with noise keyed by position)."""
+        """The token the target itself chooses there (argmax, or Gumbel-max with noise keyed by
+        position).
+        """
 
     def probs(self, row: int) -> torch.Tensor:
-        """``[V]`` float32, the target's processed distribution there (temperature, top-k, ... applied; one-hot when greedy)."""
+        """``[V]`` float32, the target's processed distribution there (temperature, top-k, ...
+        applied; one-hot when greedy).
+        """
 
 
 @dataclass
@@ -45,7 +52,8 @@ class Accepted:
         token: the target's own next token: a correction, or a bonus when everything was accepted.
         asked: the rows that were looked at, ascending.
         chosen: which of ``draft.draws`` self-selection took, None where nothing was selected.
-        streaks: expected accepted tokens of each of ``draft.draws`` under self-selection, else empty.
+        streaks: expected accepted tokens of each of ``draft.draws`` under self-selection, else
+            empty.
     """
 
     path: list[int]
@@ -60,10 +68,14 @@ class Dice:
 
     def __init__(self, generator: torch.Generator | None, most: int) -> None:
         device = generator.device if generator is not None else None
-        self._uniforms = iter(torch.rand(most, generator=generator, device=device, dtype=torch.float64).tolist())
+        self._uniforms = iter(
+            torch.rand(most, generator=generator, device=device, dtype=torch.float64).tolist()
+        )
 
     def coin(self, chance: float) -> bool:
-        """True with probability ``chance``. Strict, so that chance 0 (or NaN) never comes up and 1 always does."""
+        """True with probability ``chance``. Strict, so that chance 0 (or NaN) never comes up and 1
+        always does.
+        """
         return next(self._uniforms) < chance
 
     def draw(self, p: torch.Tensor) -> int:
@@ -71,23 +83,31 @@ class Dice:
         running = p.cumsum(0, dtype=torch.float64)
         total = float(running[-1])
         if not (total > 0 and math.isfinite(total)):
-            raise Refusal("The target's probabilities are not numbers here; try dtype float32 or a higher temperature.")
+            raise Refusal(
+                "The target's probabilities are not numbers here; try dtype float32 or a higher"
+                " temperature."
+            )
         at = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
-        return at if at < p.shape[0] else int(p.nonzero()[-1])  # only if the product was rounded up to the total
+        # only if the product was rounded up to the total
+        return at if at < p.shape[0] else int(p.nonzero()[-1])
 
 
-def accept(draft: Draft, rows: Rows, rule: str = "match", generator: torch.Generator | None = None) -> Accepted:
+def accept(
+    draft: Draft, rows: Rows, rule: str = "match", generator: torch.Generator | None = None
+) -> Accepted:
     """Walk the draft from the anchor, keep what the rule allows, and add the target's own token.
 
     Args:
         draft: the candidates; an empty one yields the target's token alone.
         rows: the target's rows for this draft.
-        rule: ``match``; ``ratio`` (Leviathan et al. 2023; recursive over siblings as in SpecInfer); ``point-mass`` (SpecDiff-2, sec. 5:
-            accept with p(x); among ``draft.draws`` the one with the longest expected streak is taken first, Eq. 7).
+        rule: ``match``; ``ratio`` (Leviathan et al. 2023; recursive over siblings as in SpecInfer);
+            ``point-mass`` (SpecDiff-2, sec. 5: accept with p(x); among ``draft.draws`` the one with
+            the longest expected streak is taken first, Eq. 7).
         generator: randomness of *ratio* and *point-mass*; must be independent of the drafter's.
 
     Raises:
-        Refusal: *ratio* without ``draft.q``, or over siblings without ``draft.draws``; an unknown rule.
+        Refusal: *ratio* without ``draft.q``, or over siblings without ``draft.draws``; an unknown
+            rule.
     """
     if rule == "match":
         return _walk(draft, range(len(draft.tokens)), rows.pick)
@@ -117,21 +137,25 @@ def _asked(path: list[int]) -> list[int]:
     return [0, *sorted(node + 1 for node in path)]
 
 
-# -- point mass --------------------------------------------------------------------------------------------------------------
+# -- point mass ------------------------------------------------------------------------------------
+
 
 def _point_mass(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
     """Try siblings in order: accept x with p(x), else go on with p without x, renormalised.
 
-    Drawing y ~ p once and keeping the sibling that equals y is the same law (each x is kept with p(x), and otherwise y follows
-    p without the siblings), with no renormalising that could run out of mass.
+    Drawing y ~ p once and keeping the sibling that equals y is the same law (each x is kept with
+    p(x), and otherwise y follows p without the siblings), with no renormalising that could run out
+    of mass.
     """
     return _walk(draft, range(len(draft.tokens)), lambda row: dice.draw(rows.probs(row)))
 
 
 def _self_selection(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
-    """SpecDiff-2's Algorithm 1 with its two slips mended: it stops at the first rejection and adds the bonus token.
+    """SpecDiff-2's Algorithm 1 with its two slips mended: it stops at the first rejection and adds
+    the bonus token.
 
-    The choice depends on p and on the drafts, never on the coins that accept, so the point-mass rule after it stays exact.
+    The choice depends on p and on the drafts, never on the coins that accept, so the point-mass
+    rule after it stays exact.
     """
     draws = draft.draws or []
     known: dict[int, torch.Tensor] = {}
@@ -141,25 +165,35 @@ def _self_selection(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
             known[row] = rows.probs(row)
         return known[row]
 
-    p = {node: float(probs(draft.parent[node] + 1)[draft.tokens[node]]) for node in {n for draw in draws for n in draw}}
+    p = {
+        node: float(probs(draft.parent[node] + 1)[draft.tokens[node]])
+        for node in {n for draw in draws for n in draw}
+    }
     streaks = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]  # Eq. 7
     chosen = max(range(len(draws)), key=streaks.__getitem__)
     kept = _walk(draft, draws[chosen], lambda row: dice.draw(probs(row)))
     return Accepted(kept.path, kept.token, sorted(known), chosen, streaks)
 
 
-# -- ratio -------------------------------------------------------------------------------------------------------------------
+# -- ratio -----------------------------------------------------------------------------------------
+
 
 def _independent(draft: Draft) -> list[list[int]]:
     """The drafts to try in order; a chain is a single one."""
     if not draft.tokens:
         return []
     if draft.q is None:
-        raise Refusal("The ratio rule needs the distribution every drafted token was sampled from, which this method does not give; choose match or point-mass.")
+        raise Refusal(
+            "The ratio rule needs the distribution every drafted token was sampled from, which this"
+            " method does not give; choose match or point-mass."
+        )
     if draft.draws is not None:
         return draft.draws
     if len(set(draft.parent)) < len(draft.parent):
-        raise Refusal("The ratio rule over a tree needs the independent drafts it was merged from, which this method does not give; choose match or point-mass.")
+        raise Refusal(
+            "The ratio rule over a tree needs the independent drafts it was merged from, which this"
+            " method does not give; choose match or point-mass."
+        )
     return [_chain(draft.parent)]
 
 
@@ -172,9 +206,11 @@ def _chain(parent: list[int]) -> list[int]:
 
 
 def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Accepted:
-    """Recursive rejection: each draft that is still alive may place its next token; each failure takes its q out of p.
+    """Recursive rejection: each draft that is still alive may place its next token; each failure
+    takes its q out of p.
 
-    Exact when the drafts are independent and q is the distribution each token was sampled from, given what was fixed before it.
+    Exact when the drafts are independent and q is the distribution each token was sampled from,
+    given what was fixed before it.
     A token drafted twice is tried twice: its second try fails, but takes q out of p once more.
     """
     by_draft = draft.q is not None and draft.q.dim() == 3
@@ -204,8 +240,13 @@ def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _fitted(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """q over as many ids as p: targets pad their vocabulary, and no drafter draws from the padding."""
+    """q over as many ids as p: targets pad their vocabulary, and no drafter draws from the
+    padding.
+    """
     missing = p.shape[0] - q.shape[0]
     if missing < 0:
-        raise Refusal("The drafter's vocabulary is larger than the target's; choose a drafter made for this target.")
+        raise Refusal(
+            "The drafter's vocabulary is larger than the target's; choose a drafter made for this"
+            " target."
+        )
     return torch.nn.functional.pad(q, (0, missing)) if missing else q

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[str, Any] | None:
-    """Where two lanes' outputs part, with the gap between ``other``'s two best logits there (0 = an exact tie); None if nowhere."""
+    """Where two lanes' outputs part, with the gap between ``other``'s two best logits there (0 = an
+    exact tie); None if nowhere.
+    """
     a, b = one.output, other.output
     for position, (mine, theirs) in enumerate(zip(a, b, strict=False)):
         if mine != theirs:
@@ -25,11 +27,13 @@ def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[
 
 
 def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dict[str, Any]:
-    """Compare a finished speculative lane with plain decoding at the fixed verify width (bit for bit) and with the one-row kernel (by token).
+    """Compare a finished speculative lane with plain decoding at the fixed verify width (bit for
+    bit) and with the one-row kernel (by token).
 
     Returns:
-        ``identical`` (tokens and every bit of the logits they were chosen from, against the fixed width), ``positions`` compared, ``unequal``
-        rows of logits, ``max_difference`` between them, ``reference_width``, and ``one_row`` {identical, first_difference}.
+        ``identical`` (tokens and every bit of the logits they were chosen from, against the fixed
+        width), ``positions`` compared, ``unequal`` rows of logits, ``max_difference`` between them,
+        ``reference_width``, and ``one_row`` {identical, first_difference}.
     """
     from .load import VERIFY_WIDTH
 
@@ -49,8 +53,17 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dic
     }
 
 
-def _decode(engine: Engine, request: Request, spec: Lane, limit: int, width: int, attention: str = "placeless") -> Lane:
-    lane = Lane(engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention)
+def _decode(
+    engine: Engine,
+    request: Request,
+    spec: Lane,
+    limit: int,
+    width: int,
+    attention: str = "placeless",
+) -> Lane:
+    lane = Lane(
+        engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention
+    )
     lane.prefill()
     while not lane.finish:
         lane.advance()

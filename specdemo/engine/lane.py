@@ -1,7 +1,8 @@
 """A lane: one answer being written on its own cache, with a clock that runs only while it computes.
 
-The clock covers drafting, the target's pass, acceptance and moving the cache. Turning ids into text, probabilities for
-display and everything a consumer does between two events are outside it, for both lanes alike.
+The clock covers drafting, the target's pass, acceptance and moving the cache. Turning ids into
+text, probabilities for display and everything a consumer does between two events are outside it,
+for both lanes alike.
 """
 
 from __future__ import annotations
@@ -28,20 +29,32 @@ class Lane:
 
     Args:
         drafter: None for the plain lane, which reads ``width`` rows a step and keeps one.
-        width: rows of a plain step (default: the engine's narrowest width that is bitwise equal to the verify widths); ``attention`` is its kind.
+        width: rows of a plain step (default: the engine's narrowest width that is bitwise equal to
+            the verify widths); ``attention`` is its kind.
     """
 
-    def __init__(self, engine: Engine, request: Request, prompt_ids: list[int], max_new_tokens: int, drafter: Drafter | None = None, width: int | None = None, attention: str = "placeless"):
+    def __init__(
+        self,
+        engine: Engine,
+        request: Request,
+        prompt_ids: list[int],
+        max_new_tokens: int,
+        drafter: Drafter | None = None,
+        width: int | None = None,
+        attention: str = "placeless",
+    ):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name = "ar" if drafter is None else "spec"
-        self.rule = "match" if request.sampling.greedy else request.rule  # all rules are the same rule where p is one-hot
+        # all rules are the same rule where p is one-hot
+        self.rule = "match" if request.sampling.greedy else request.rule
         self.width, self.attention = width or engine.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
         capacity = len(prompt_ids) + max_new_tokens + max(engine.widths[-1], self.width)
         self.cache = engine.target.new_cache(capacity)
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
-        self.dice = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)  # acceptance coins: never the noise the picks use
+        # acceptance coins: never the noise the picks use
+        self.dice = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
         self.draft_dice = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
         self.taps = tuple(drafter.layer_ids) if drafter else ()
         self.features: list[torch.Tensor] = []
@@ -49,7 +62,8 @@ class Lane:
         self.capacity = capacity
         self.clock = self.ttft = self.draft_seconds = self.verify_seconds = 0.0
         self.rounds = self.accepted = self.drafting_rounds = 0
-        self.predicted_seconds = 0.0  # what the rounds should have cost by the curve measured at load
+        # what the rounds should have cost by the curve measured at load
+        self.predicted_seconds = 0.0
         self.gaps: list[float] = []
         self.logits: list[torch.Tensor] = []
         self.finish: str | None = None
@@ -71,7 +85,14 @@ class Lane:
         if features is not None:
             self.features.append(features)
         text = self._keep(rows, [(0, token)])[0][1]
-        return Prefill(self.name, token, text, self._logprob(rows, 0, token), self.ttft, self.engine.vocab([token]))
+        return Prefill(
+            self.name,
+            token,
+            text,
+            self._logprob(rows, 0, token),
+            self.ttft,
+            self.engine.vocab([token]),
+        )
 
     @torch.inference_mode()
     def advance(self) -> list[Event]:
@@ -80,14 +101,23 @@ class Lane:
 
     def _plain(self) -> ArToken:
         began = self.engine.now()
-        logits, _ = self.engine.target.verify(self.cache, self.ids[-1], [], [], self.width, attention=self.attention)
+        logits, _ = self.engine.target.verify(
+            self.cache, self.ids[-1], [], [], self.width, attention=self.attention
+        )
         rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         self.cache.commit([])
         self.clock += self.engine.now() - began
         self.rounds += 1
         text = self._keep(rows, [(0, token)])[0][1]
-        return ArToken(len(self.output) - 1, token, text, self._logprob(rows, 0, token), self.clock, self.engine.vocab([token]))
+        return ArToken(
+            len(self.output) - 1,
+            token,
+            text,
+            self._logprob(rows, 0, token),
+            self.clock,
+            self.engine.vocab([token]),
+        )
 
     def _round(self) -> list[Event]:
         began = self.engine.now()
@@ -95,7 +125,15 @@ class Lane:
         drafted = self.engine.now()
         n = len(draft.tokens)
         width = self.engine.width_for(n + 1)
-        logits, features = self.engine.target.verify(self.cache, self.ids[-1], draft.tokens, draft.parent, width, self.taps, "cascade" if draft.cascade else self.attention)
+        logits, features = self.engine.target.verify(
+            self.cache,
+            self.ids[-1],
+            draft.tokens,
+            draft.parent,
+            width,
+            self.taps,
+            "cascade" if draft.cascade else self.attention,
+        )
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
         accepted = accept(draft, rows, self.rule, self.dice)
         self.cache.commit(accepted.path)
@@ -103,15 +141,23 @@ class Lane:
             self.features.append(features[[0, *(node + 1 for node in accepted.path)]])
         verified = self.engine.now()
         picks: list[int | None] = [None] * (n + 1)
-        for row, token in zip([0, *(node + 1 for node in accepted.path)], [*(draft.tokens[node] for node in accepted.path), accepted.token], strict=True):
+        for row, token in zip(
+            [0, *(node + 1 for node in accepted.path)],
+            [*(draft.tokens[node] for node in accepted.path), accepted.token],
+            strict=True,
+        ):
             picks[row] = token
-        self.drafter.observe(Verdict(accepted.path, accepted.token, picks, drafted - began, verified - drafted))
+        self.drafter.observe(
+            Verdict(accepted.path, accepted.token, picks, drafted - began, verified - drafted)
+        )
         ended = self.engine.now()
         self.clock += ended - began
         self.draft_seconds += drafted - began
         self.verify_seconds += verified - drafted
         self.predicted_seconds += self.engine.row_ms(n + 1) / 1e3 + (drafted - began if n else 0.0)
-        return self._report(draft, rows, accepted, width, (drafted - began, verified - drafted, ended - verified))
+        return self._report(
+            draft, rows, accepted, width, (drafted - began, verified - drafted, ended - verified)
+        )
 
     def _propose(self) -> Draft:
         if self.limit - len(self.output) <= 1:
@@ -132,11 +178,22 @@ class Lane:
 
     def _take_features(self) -> tuple[torch.Tensor, int]:
         start = self.features_from
-        rows = torch.cat(self.features) if self.features else torch.empty(0, len(self.taps) * self.engine.target.config.hidden_size)
+        rows = (
+            torch.cat(self.features)
+            if self.features
+            else torch.empty(0, len(self.taps) * self.engine.target.config.hidden_size)
+        )
         self.features, self.features_from = [], start + len(rows)
         return rows, start
 
-    def _report(self, draft: Draft, rows: Rows, accepted: Accepted, width: int, seconds: tuple[float, float, float]) -> list[Event]:
+    def _report(
+        self,
+        draft: Draft,
+        rows: Rows,
+        accepted: Accepted,
+        width: int,
+        seconds: tuple[float, float, float],
+    ) -> list[Event]:
         path_rows = [0, *(node + 1 for node in accepted.path)]
         tokens = [*(draft.tokens[node] for node in accepted.path), accepted.token]
         kept = self._keep(rows, list(zip(path_rows, tokens, strict=True)))
@@ -144,7 +201,8 @@ class Lane:
         self.rounds += 1
         self.drafting_rounds += n > 0
         self.accepted += min(len(kept), len(accepted.path))
-        if accepted.chosen is not None and "drafts" in draft.notes:  # self-selection: the target's scores decided, so they are the ones to see
+        # self-selection: the target's scores decided, so they are the ones to see
+        if accepted.chosen is not None and "drafts" in draft.notes:
             draft.notes["chosen"] = accepted.chosen
             for one, streak in zip(draft.notes["drafts"], accepted.streaks, strict=True):
                 one["own"], one["score"] = one.get("score"), streak
@@ -152,20 +210,38 @@ class Lane:
         if self.request.record:
             for frame in draft.frames:
                 frame.round = round_number
-                frame.vocab = self.engine.vocab([*frame.ids, *(int(i) for top in frame.top for i, _ in top)])
+                frame.vocab = self.engine.vocab(
+                    [*frame.ids, *(int(i) for top in frame.top for i, _ in top)]
+                )
             events += draft.frames
         note_ids = _ids_in(draft.notes) if self.request.record else []
         events.append(
-            DraftMade(round_number, draft.tokens, draft.parent, draft.probs, draft.origin, draft.notes, seconds[0], self.engine.vocab([*draft.tokens, *note_ids]))
+            DraftMade(
+                round_number,
+                draft.tokens,
+                draft.parent,
+                draft.probs,
+                draft.origin,
+                draft.notes,
+                seconds[0],
+                self.engine.vocab([*draft.tokens, *note_ids]),
+            )
         )
         event = verify_event(draft, rows, accepted, kept, self.request.record)
         event.round, event.rows, event.cut = round_number, width, len(tokens) - len(kept)
         event.draft_seconds, event.verify_seconds, event.rest_seconds = seconds
-        event.clock, event.vocab = self.clock, self.engine.vocab([k["id"] for k in event.kept] + [t for t in event.picks if t is not None])
+        event.clock, event.vocab = (
+            self.clock,
+            self.engine.vocab(
+                [k["id"] for k in event.kept] + [t for t in event.picks if t is not None]
+            ),
+        )
         return [*events, event]
 
     def _keep(self, rows: Rows, new: list[tuple[int, int]]) -> list[tuple[int, str]]:
-        """Append (row, token) pairs until the stop rule ends the answer; the kept tokens with the text each released."""
+        """Append (row, token) pairs until the stop rule ends the answer; the kept tokens with the
+        text each released.
+        """
         kept = []
         for row, token in new:
             text, self.finish = self.stop.push(token)
@@ -180,10 +256,14 @@ class Lane:
 
     def _logprob(self, rows: Rows, row: int, token: int) -> float | None:
         """The model's own log-probability of the token, untouched by temperature and filters."""
-        return float(rows.logits[row].float().log_softmax(-1)[token]) if self.request.record else None
+        return (
+            float(rows.logits[row].float().log_softmax(-1)[token]) if self.request.record else None
+        )
 
     def totals(self) -> dict[str, Any]:
-        """Decode figures of this lane; the first token belongs to the prefill and is not in the rate."""
+        """Decode figures of this lane; the first token belongs to the prefill and is not in the
+        rate.
+        """
         decoded = len(self.output) - 1
         return {
             "tokens": len(self.output),

@@ -1,4 +1,6 @@
-"""Loading an engine: the target, what its passes cost here, and which widths compute the very same numbers."""
+"""Loading an engine: the target, what its passes cost here, and which widths compute the very same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ class Engine:
 
     Attributes:
         cost: rows -> milliseconds of one target pass undisturbed, measured at load.
-        one_row_ms: the same for the fastest way to decode plainly: one row, the library's masked attention kernel.
-        widths: row counts whose logits are bitwise equal to those of ``VERIFY_WIDTH`` rows; the only ones a race uses.
+        one_row_ms: the same for the fastest way to decode plainly: one row, the library's masked
+            attention kernel.
+        widths: row counts whose logits are bitwise equal to those of ``VERIFY_WIDTH`` rows; the
+            only ones a race uses.
         ar_width: the narrowest of them, used by the plain lane.
         lock: held by the one race that runs.
     """
@@ -60,18 +64,30 @@ class Engine:
         for width in self.widths:
             if rows <= width:
                 return width
-        raise Refusal(f"A draft of {rows - 1} tokens is more than this engine verifies at once ({self.widths[-1] - 1}); lower γ or the budget.")
+        raise Refusal(
+            f"A draft of {rows - 1} tokens is more than this engine verifies at once"
+            f" ({self.widths[-1] - 1}); lower γ or the budget."
+        )
 
     def row_ms(self, rows: int) -> float:
-        """Expected milliseconds of a target pass with that many live rows: it could be padded to any wider one, so none of those costs less."""
+        """Expected milliseconds of a target pass with that many live rows: it could be padded to
+        any wider one, so none of those costs less.
+        """
         return min(self.cost[width] for width in self.widths if width >= self.width_for(rows))
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of one user message in the target's chat form (the bare text for targets without one)."""
+        """Token ids of one user message in the target's chat form (the bare text for targets
+        without one).
+        """
         if getattr(self.tokenizer, "chat_template", None):
             thinking = self.loaded.pair.thinking
             mode = {} if thinking is None else {"enable_thinking": thinking}
-            text = self.tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, **mode)
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}],
+                tokenize=False,
+                add_generation_prompt=True,
+                **mode,
+            )
             return self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return self.tokenizer(prompt)["input_ids"]
 
@@ -86,16 +102,28 @@ class Engine:
         return f"{_cpu_name()}, {torch.get_num_threads()} threads"
 
 
-def load_engine(pair: str | Pair = "smollm2-135m", dtype: str | None = None, device: str | None = None, progress: Progress | None = None) -> Engine:
-    """Load a pair, by its id or as it is, and measure it. Takes a few seconds once the weights are in the cache."""
+def load_engine(
+    pair: str | Pair = "smollm2-135m",
+    dtype: str | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Engine:
+    """Load a pair, by its id or as it is, and measure it. Takes a few seconds once the weights are
+    in the cache.
+    """
     from ..models.load import load_target
     from ..models.pairs import get_pair
 
-    return make_engine(load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress), progress)
+    return make_engine(
+        load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress),
+        progress,
+    )
 
 
 def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
-    """An engine on a target that is already in memory: checked against the library's own forward pass, then measured."""
+    """An engine on a target that is already in memory: checked against the library's own forward
+    pass, then measured.
+    """
     if loaded.quantized:
         raise Refusal(f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16.")
     say = progress or (lambda message, fraction: None)
@@ -109,23 +137,31 @@ def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
 
 
 @torch.inference_mode()
-def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0, patience: float = 16.0) -> None:
+def calibrate(
+    engine: Engine, repeats: int = 7, seconds: float = 4.0, patience: float = 16.0
+) -> None:
     """Measure the cost of every width and find the widths that agree bit for bit.
 
-    The widths take turns, so that a slow moment hits them all; no third turn begins after ``seconds``. The least of a width's turns counts:
-    whatever else runs on the machine while it loads, a browser that draws for one, only ever adds to a pass, and not to all of them in proportion.
-    Every speed-up rests on these figures, so what looks disturbed is measured on for up to ``patience`` seconds more.
+    The widths take turns, so that a slow moment hits them all; no third turn begins after
+    ``seconds``. The least of a width's turns counts: whatever else runs on the machine while it
+    loads, a browser that draws for one, only ever adds to a pass, and not to all of them in
+    proportion. Every speed-up rests on these figures, so what looks disturbed is measured on for up
+    to ``patience`` seconds more.
     """
     target = engine.target
     prompt = _ids(target, 37, 101, 160)  # long enough for every part of the attention to work
     cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
     target.read(cache, prompt)
-    samples: dict[tuple[str, int], list[float]] = {("placeless", w): [] for w in WIDTHS} | {("masked", 1): []}
+    samples: dict[tuple[str, int], list[float]] = {("placeless", w): [] for w in WIDTHS} | {
+        ("masked", 1): []
+    }
 
     def take(kind: str, width: int) -> float:
         began = engine.now()
         nodes = 1 if width > 1 else 0
-        target.verify(cache, prompt[0], prompt[1:2][:nodes], [-1][:nodes], width, attention=kind)[0].max(-1).indices.tolist()
+        target.verify(cache, prompt[0], prompt[1:2][:nodes], [-1][:nodes], width, attention=kind)[
+            0
+        ].max(-1).indices.tolist()
         return (engine.now() - began) * 1e3
 
     started = engine.now()
@@ -140,7 +176,8 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0, patience: 
         for one in doubtful:
             samples[one].append(take(*one))
     engine.cost = {w: min(samples["placeless", w]) for w in WIDTHS}
-    for kind, width in doubtful:  # never quiet: at least no more than a wider pass, to which it could be padded
+    # never quiet: at least no more than a wider pass, to which it could be padded
+    for kind, width in doubtful:
         if kind == "placeless":
             engine.cost[width] = min(engine.cost[w] for w in WIDTHS if w >= width)
     engine.one_row_ms = min(samples["masked", 1])
@@ -148,16 +185,25 @@ def calibrate(engine: Engine, repeats: int = 7, seconds: float = 4.0, patience: 
 
 
 def _doubtful(samples: dict[tuple[str, int], list[float]]) -> list[tuple[str, int]]:
-    """Passes whose least turn no second one confirms within a twentieth, or which seem a quarter dearer than a wider pass."""
+    """Passes whose least turn no second one confirms within a twentieth, or which seem a quarter
+    dearer than a wider pass.
+    """
     least = {one: sorted(taken)[:2] for one, taken in samples.items()}
-    return [one for one, (first, second) in least.items() if second > 1.05 * first or first > 1.25 * min(ms for (_, width), (ms, _) in least.items() if width >= one[1])]
+    return [
+        one
+        for one, (first, second) in least.items()
+        if second > 1.05 * first
+        or first > 1.25 * min(ms for (_, width), (ms, _) in least.items() if width >= one[1])
+    ]
 
 
 def equal_widths(target: Target) -> list[int]:
-    """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are shared out between passes.
+    """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are
+    shared out between passes.
 
-    Three tokens behind a prompt that ends just before the attention is first cut in two (``Placeless.SHORT``) are read one a pass, as one chain, and
-    as a tree beside a branch that is refused.
+    Three tokens behind a prompt that ends just before the attention is first cut in two
+    (``Placeless.SHORT``) are read one a pass, as one chain, and as a tree beside a branch that is
+    refused.
     """
     text = _ids(target, 91, 7, 3)
     prompt = _ids(target, 53, 29, Placeless.SHORT - 2, spare=len(text))
@@ -178,29 +224,47 @@ def equal_widths(target: Target) -> list[int]:
 
     def tree(width: int) -> torch.Tensor:
         cache.rollback(len(prompt))
-        return target.verify(cache, text[0], [*prompt[:2], *text[1:]], [-1, 0, -1, 2], width)[0][[0, 3, 4]]
+        return target.verify(cache, text[0], [*prompt[:2], *text[1:]], [-1, 0, -1, 2], width)[0][
+            [0, 3, 4]
+        ]
 
     reference = block(VERIFY_WIDTH)
 
     def agrees(width: int) -> bool:
-        return torch.equal(steps(width), reference) and (width < 3 or torch.equal(block(width), reference)) and (width < 5 or torch.equal(tree(width), reference))
+        return (
+            torch.equal(steps(width), reference)
+            and (width < 3 or torch.equal(block(width), reference))
+            and (width < 5 or torch.equal(tree(width), reference))
+        )
 
     return [w for w in WIDTHS if w == VERIFY_WIDTH or agrees(w)]
 
 
 def _ids(target: Target, step: int, first: int, count: int, spare: int = 0) -> list[int]:
     """Arbitrary token ids, no more than leave room for ``spare`` and the widest pass."""
-    return [(step * i + first) % (target.vocab_size - 1) for i in range(min(count, target.max_positions - spare - WIDTHS[-1]))]
+    return [
+        (step * i + first) % (target.vocab_size - 1)
+        for i in range(min(count, target.max_positions - spare - WIDTHS[-1]))
+    ]
 
 
 def _cpu_name() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
+            name = next(
+                (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")),
+                "",
+            )
     except OSError:
         name = ""
     flags = [f for f in ("AMX", "AVX512_BF16") if _has(f)]
-    return " ".join([name or platform.processor() or platform.machine(), *(["with " + ", ".join(flags)] if flags else []), f"({os.cpu_count()} cores)"])
+    return " ".join(
+        [
+            name or platform.processor() or platform.machine(),
+            *(["with " + ", ".join(flags)] if flags else []),
+            f"({os.cpu_count()} cores)",
+        ]
+    )
 
 
 def _has(flag: str) -> bool:

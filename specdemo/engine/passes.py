@@ -1,4 +1,6 @@
-"""What passes cost, measured on demand. (The target's own cost curve is measured at load, see :mod:`.load`.)"""
+"""What passes cost, measured on demand. (The target's own cost curve is measured at load, see
+:mod:`.load`.)
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,19 @@ from typing import Any
 import torch
 
 
-def draft_pass(engine: Any, net: Any = None, shapes: Sequence[tuple[int, int]] = (), catch_up: int = 0, context: int = 160, repeats: int = 20) -> dict[str, float]:
+def draft_pass(
+    engine: Any,
+    net: Any = None,
+    shapes: Sequence[tuple[int, int]] = (),
+    catch_up: int = 0,
+    context: int = 160,
+    repeats: int = 20,
+) -> dict[str, float]:
     """Milliseconds of one pass of a block drafter and its head, by ``blocks x slots``.
 
     Args:
-        net: bound to the engine's target (default: the pair's own). shapes: (blocks, slots) (default: blocks of 8 and of all its slots, and four of those at once).
+        net: bound to the engine's target (default: the pair's own). shapes: (blocks, slots)
+            (default: blocks of 8 and of all its slots, and four of those at once).
         catch_up: also take in the target's features of that many new tokens, as every round must.
     """
     from ..models.load import load_drafter
@@ -22,7 +32,12 @@ def draft_pass(engine: Any, net: Any = None, shapes: Sequence[tuple[int, int]] =
     out = {}
     with torch.inference_mode():
         cache = net.new_cache(context + 64)
-        features = torch.randn(context, len(net.layer_ids) * engine.target.config.hidden_size, dtype=engine.target.dtype, device=engine.target.device)
+        features = torch.randn(
+            context,
+            len(net.layer_ids) * engine.target.config.hidden_size,
+            dtype=engine.target.dtype,
+            device=engine.target.device,
+        )
         net.extend(cache, features, 0)
 
         def step(ids):

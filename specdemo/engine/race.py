@@ -1,4 +1,6 @@
-"""The race: both lanes answer the same prompt on the same target, one at a time, each on its own clock."""
+"""The race: both lanes answer the same prompt on the same target, one at a time, each on its own
+clock.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ from .load import Engine
 from .request import Request
 
 
-def race(engine: Engine, request: Request, cancel: threading.Event | None = None) -> Iterator[Event]:
-    """Events of one race, as they happen: ``Start``, a ``Prefill`` a lane, rounds of both lanes, ``Done``.
+def race(
+    engine: Engine, request: Request, cancel: threading.Event | None = None
+) -> Iterator[Event]:
+    """Events of one race, as they happen: ``Start``, a ``Prefill`` a lane, rounds of both lanes,
+    ``Done``.
 
-    The lane whose clock is behind always moves next, so what is seen live is the true ratio. ``cancel`` is looked at between
-    rounds; closing the generator ends the race at once and leaves the engine ready for the next one.
+    The lane whose clock is behind always moves next, so what is seen live is the true ratio.
+    ``cancel`` is looked at between rounds; closing the generator ends the race at once and leaves
+    the engine ready for the next one.
     """
     prompt_ids = engine.encode(request.prompt)
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
@@ -49,11 +55,16 @@ def race(engine: Engine, request: Request, cancel: threading.Event | None = None
                 yield from min(running, key=lambda lane: lane.clock).advance()
             done = _done(engine, request, lanes, stopped, note)
             if request.check and not stopped:
-                done.result["exact"] = check_exact(engine, request, lanes[-1] if lanes[-1].name == "spec" else lanes[0], limit)
+                done.result["exact"] = check_exact(
+                    engine, request, lanes[-1] if lanes[-1].name == "spec" else lanes[0], limit
+                )
             yield done
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
-            raise Refusal("The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close other programs that use the GPU.") from None
+            raise Refusal(
+                "The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close"
+                " other programs that use the GPU."
+            ) from None
 
 
 def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str | None]:
@@ -62,9 +73,18 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
     if not prompt_ids:
         raise Refusal("The prompt is empty; type a question or choose an example.")
     if room < 1:
-        raise Refusal(f"The prompt has {len(prompt_ids)} tokens and this target reads at most {engine.target.max_positions}; shorten it.")
+        raise Refusal(
+            f"The prompt has {len(prompt_ids)} tokens and this target reads at most"
+            f" {engine.target.max_positions}; shorten it."
+        )
     if wanted > room:
-        return room, f"Only {room} new tokens fit behind this prompt, so the limit was lowered from {wanted}."
+        return (
+            room,
+            (
+                f"Only {room} new tokens fit behind this prompt, so the limit was lowered from"
+                f" {wanted}."
+            ),
+        )
     return wanted, None
 
 
@@ -80,7 +100,11 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
         max_new_tokens=request.max_new_tokens,
         hardware=engine.hardware(),
         dtype=str(engine.target.dtype).removeprefix("torch."),
-        versions={"specdemo": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        versions={
+            "specdemo": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
         weights=getattr(drafter, "weights", "") if drafter else "",
         cost_ms={str(w): ms for w, ms in engine.cost.items()},
         one_row_ms=engine.one_row_ms,
@@ -89,7 +113,9 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
     )
 
 
-def _done(engine: Engine, request: Request, lanes: list[Lane], stopped: bool, note: str | None) -> Done:
+def _done(
+    engine: Engine, request: Request, lanes: list[Lane], stopped: bool, note: str | None
+) -> Done:
     by_name = {lane.name: lane for lane in lanes}
     ar, spec = by_name.get("ar"), by_name.get("spec")
     answer = spec or ar
@@ -118,10 +144,14 @@ def _done(engine: Engine, request: Request, lanes: list[Lane], stopped: bool, no
 
 
 def _ar_totals(engine: Engine, lane: Lane) -> dict[str, Any]:
-    """The plain lane, and the one-row kernel beside it: the lane's own rate scaled by the two passes' costs measured at load."""
+    """The plain lane, and the one-row kernel beside it: the lane's own rate scaled by the two
+    passes' costs measured at load.
+    """
     totals = lane.totals()
     totals["width"] = lane.width
-    totals["one_row_tokens_per_second"] = totals["tokens_per_second"] * engine.cost[lane.width] / engine.one_row_ms
+    totals["one_row_tokens_per_second"] = (
+        totals["tokens_per_second"] * engine.cost[lane.width] / engine.one_row_ms
+    )
     return totals
 
 
@@ -138,18 +168,26 @@ def _spec_totals(lane: Lane) -> dict[str, Any]:
 
 
 def _compare(engine: Engine, ar: Lane, spec: Lane) -> dict[str, Any]:
-    """Speed-up over the faster of the plain lane and the one-row kernel, and what the costs measured at load predict."""
+    """Speed-up over the faster of the plain lane and the one-row kernel, and what the costs
+    measured at load predict.
+    """
     mine, plain = spec.totals()["tokens_per_second"], _ar_totals(engine, ar)
     best = max(plain["tokens_per_second"], plain["one_row_tokens_per_second"])
     best_ms = min(engine.cost[ar.width], engine.one_row_ms)
     decoded = len(spec.output) - 1
     return {
         "speedup": mine / best if best and mine else None,
-        "predicted_speedup": decoded * best_ms / 1e3 / spec.predicted_seconds if spec.predicted_seconds and decoded else None,
+        "predicted_speedup": (
+            decoded * best_ms / 1e3 / spec.predicted_seconds
+            if spec.predicted_seconds and decoded
+            else None
+        ),
     }
 
 
 def _identity(ar: Lane, spec: Lane, stopped: bool) -> dict[str, Any]:
-    """Whether both lanes wrote the same ids (as far as both got, if a person stopped them), else where they part and how near a tie it was."""
+    """Whether both lanes wrote the same ids (as far as both got, if a person stopped them), else
+    where they part and how near a tie it was.
+    """
     difference = first_difference(spec, ar, prefix_only=stopped)
     return {"identical": difference is None, "first_difference": difference}

@@ -24,9 +24,11 @@ class Request:
         method, params: a key of ``METHODS`` and its own parameters (checked against their limits).
         rule: ``match`` keeps the very tokens, ``ratio`` and ``point-mass`` keep the distribution.
         stop: strings that end the answer (cut from its text).
-        record: whether the draft's frames and per-node probabilities are wanted; never changes what is written.
+        record: whether the draft's frames and per-node probabilities are wanted; never changes what
+            is written.
         lanes: ``both``, or one alone (a bench that has the other already).
-        check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one row, and compares (see ``check.py``).
+        check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one
+            row, and compares (see ``check.py``).
     """
 
     prompt: str
@@ -44,17 +46,32 @@ class Request:
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise Refusal("The prompt is empty; type a question or choose an example.")
         if self.method not in METHODS:
-            raise Refusal(f"There is no method “{self.method}”; choose one of {', '.join(METHODS)}.")
+            raise Refusal(
+                f"There is no method “{self.method}”; choose one of {', '.join(METHODS)}."
+            )
         if self.rule not in RULES:
-            raise Refusal(f"There is no acceptance rule “{self.rule}”; choose one of {', '.join(RULES)}.")
+            raise Refusal(
+                f"There is no acceptance rule “{self.rule}”; choose one of {', '.join(RULES)}."
+            )
         if self.lanes not in LANES:
             raise Refusal(f"lanes must be one of {', '.join(LANES)}, not {self.lanes!r}.")
-        if isinstance(self.max_new_tokens, bool) or not isinstance(self.max_new_tokens, int) or not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
-            raise Refusal(f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not {self.max_new_tokens!r}.")
+        if (
+            isinstance(self.max_new_tokens, bool)
+            or not isinstance(self.max_new_tokens, int)
+            or not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS
+        ):
+            raise Refusal(
+                f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not"
+                f" {self.max_new_tokens!r}."
+            )
         if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
             raise Refusal("Stop strings must be a list of texts that are not empty.")
-        if self.check not in ("", "exact") or (self.check and (self.rule != "match" or self.lanes == "ar")):
-            raise Refusal("The check must be “exact”, and it needs the rule “match” and a speculative lane.")
+        if self.check not in ("", "exact") or (
+            self.check and (self.rule != "match" or self.lanes == "ar")
+        ):
+            raise Refusal(
+                "The check must be “exact”, and it needs the rule “match” and a speculative lane."
+            )
         method = METHODS[self.method]
         if isinstance(self.params, dict):
             self.params = checked(method.params, self.params)

@@ -1,9 +1,11 @@
 """What the target would write at each verified position, exactly as one-by-one decoding would.
 
-``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix (prompt, output and that
-node's ancestors), and at temperature above 0 the choice is Gumbel-max with noise keyed by (seed, absolute position), so the
-same position gives the same token whatever was drafted around it. Rows are worked out only when asked for: filters sort the
-vocabulary, and a round asks only for the rows on its accepted path.
+``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix
+    (prompt, output and that
+node's ancestors), and at temperature above 0 the choice is Gumbel-max with noise keyed by (seed,
+absolute position), so the same position gives the same token whatever was drafted around it. Rows
+are worked out only when asked for: filters sort the vocabulary, and a round asks only for the rows
+on its accepted path.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ _LIMITS = {  # name: (lowest, highest, whole number)
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target chooses. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 are off."""
+    """How the target chooses. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and
+    repetition_penalty 1 are off.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -48,7 +52,13 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, (low, high, whole) in _LIMITS.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high or (whole and value != int(value)):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or not low <= value <= high
+                or (whole and value != int(value))
+            ):
                 kind = "a whole number" if whole else "a number"
                 raise Refusal(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
             object.__setattr__(self, name, int(value) if whole else float(value))
@@ -87,7 +97,9 @@ class Noise:
         self._generator = torch.Generator()
 
     def at(self, position: int) -> torch.Tensor:
-        self._generator.manual_seed((self.seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 1) % (1 << 63))
+        self._generator.manual_seed(
+            (self.seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
+        )
         waiting = torch.empty(self.vocab_size).exponential_(generator=self._generator)
         return waiting.clamp_min_(1e-20).log_().neg_().to(self.device)
 
@@ -101,13 +113,27 @@ class Rows:
         draft: the nodes; decides each row's own prefix.
     """
 
-    def __init__(self, logits: torch.Tensor, prefix: list[int], draft: Draft, sampling: Sampling, noise: Noise):
-        self.logits, self.prefix, self.draft, self.sampling, self.noise = logits, prefix, draft, sampling, noise
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        prefix: list[int],
+        draft: Draft,
+        sampling: Sampling,
+        noise: Noise,
+    ):
+        self.logits, self.prefix, self.draft, self.sampling, self.noise = (
+            logits,
+            prefix,
+            draft,
+            sampling,
+            noise,
+        )
         self._chain = sampling.processors()
         self._scores: dict[int, torch.Tensor] = {}
         self._noised: dict[int, torch.Tensor] = {}
         self._plain = sampling.greedy and not self._chain
-        # On a GPU one reduction and one copy serve the whole round; on a CPU only the rows on the path are worth reducing.
+        # On a GPU one reduction and one copy serve the whole round; on a CPU only the rows on the
+        # path are worth reducing.
         self._greedy = logits.max(-1).indices.tolist() if self._plain and logits.is_cuda else None
 
     def path(self, row: int) -> list[int]:
@@ -123,7 +149,9 @@ class Rows:
         if row not in self._scores:
             raw = self.logits[row : row + 1].float()
             if self._chain:
-                raw = self._chain(torch.tensor([self.prefix + self.path(row)], device=raw.device), raw)
+                raw = self._chain(
+                    torch.tensor([self.prefix + self.path(row)], device=raw.device), raw
+                )
             self._scores[row] = raw[0]
         return self._scores[row]
 
@@ -147,7 +175,9 @@ class Rows:
         return self.logits[row].float().softmax(-1)
 
     def _contest(self, row: int) -> torch.Tensor:
-        """What the token picked is the largest of: processed logits ``[V]``, with this position's noise where the target samples."""
+        """What the token picked is the largest of: processed logits ``[V]``, with this position's
+        noise where the target samples.
+        """
         scores = self.scores(row)
         if self.sampling.greedy:
             return scores
@@ -156,6 +186,12 @@ class Rows:
         return self._noised[row]
 
     def top2_gap(self, row: int) -> float:
-        """How much the two best choices were apart, in units of logits whatever the temperature: 0 is an exact tie."""
-        first, second = (self.logits[row].float() if self._plain else self._contest(row)).topk(2).values.tolist()
+        """How much the two best choices were apart, in units of logits whatever the temperature: 0
+        is an exact tie.
+        """
+        first, second = (
+            (self.logits[row].float() if self._plain else self._contest(row))
+            .topk(2)
+            .values.tolist()
+        )
         return (first - second) * (self.sampling.temperature or 1.0)

@@ -1,10 +1,12 @@
 """The target: one decoding step of a Llama-type model on a static cache, for any tree of tokens.
 
-A step reads ``w`` rows (anchor, then candidate nodes, then padding) at once. Row i sees the committed context and its own
-ancestors only, sits at position ``length + depth`` and writes its keys and values to slot ``length + i``. Committing a path
-moves its rows together; rolling back is a smaller ``length``, because rows past it are masked and overwritten.
-Weights come from the loaded Hugging Face model, fused (q, k, v in one product; gate and up in one) and packed by
-``models.linear``; ``check_against`` refuses a model whose step does not agree with Hugging Face's own forward pass.
+A step reads ``w`` rows (anchor, then candidate nodes, then padding) at once. Row i sees the
+committed context and its own ancestors only, sits at position ``length + depth`` and writes its
+keys and values to slot ``length + i``. Committing a path moves its rows together; rolling back is a
+smaller ``length``, because rows past it are masked and overwritten. Weights come from the loaded
+Hugging Face model, fused (q, k, v in one product; gate and up in one) and packed by
+``models.linear``; ``check_against`` refuses a model whose step does not agree with Hugging Face's
+own forward pass.
 """
 
 from __future__ import annotations
@@ -26,20 +28,35 @@ def bucket(slots: int) -> int:
     for size in BUCKETS:
         if slots <= size:
             return size
-    raise Refusal(f"Prompt and answer need {slots} cache slots and the largest cache has {BUCKETS[-1]}; shorten the prompt or ask for fewer tokens.")
+    raise Refusal(
+        f"Prompt and answer need {slots} cache slots and the largest cache has {BUCKETS[-1]};"
+        " shorten the prompt or ask for fewer tokens."
+    )
 
 
 class Cache:
-    """Static keys and values ``[layers, kv_heads, slots, head_dim]`` of one sequence, and how many slots are committed."""
+    """Static keys and values ``[layers, kv_heads, slots, head_dim]`` of one sequence, and how many
+    slots are committed.
+    """
 
-    def __init__(self, layers: int, kv_heads: int, slots: int, head_dim: int, dtype: torch.dtype, device: torch.device):
+    def __init__(
+        self,
+        layers: int,
+        kv_heads: int,
+        slots: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ):
         self.keys = torch.zeros(layers, kv_heads, slots, head_dim, dtype=dtype, device=device)
         self.values = torch.zeros_like(self.keys)
         self.slots = slots
         self.length = 0
 
     def commit(self, nodes: list[int]) -> None:
-        """Keep the anchor's row and the rows of ``nodes`` (indices into the draft, parents first) of the last step; forget the rest."""
+        """Keep the anchor's row and the rows of ``nodes`` (indices into the draft, parents first)
+        of the last step; forget the rest.
+        """
         first = self.length + 1
         if nodes != list(range(len(nodes))):
             source = torch.tensor([first + node for node in nodes], device=self.keys.device)
@@ -68,7 +85,8 @@ class Layer:
 
 
 class Target:
-    """A decoder of the Llama family (Llama, Mistral without window, Qwen2, Qwen3, SmolLM) ready to verify.
+    """A decoder of the Llama family (Llama, Mistral without window, Qwen2, Qwen3, SmolLM) ready to
+    verify.
 
     Args:
         model: a loaded Hugging Face causal LM, in the dtype and on the device to run with.
@@ -91,7 +109,10 @@ class Target:
             self.final_norm = base.norm.weight.detach()
             rotary = base.rotary_emb
         except AttributeError as error:
-            raise Refusal(f"Targets of type “{config.model_type}” are not supported yet ({error}); choose a Llama, Mistral, Qwen2 or Qwen3 type model.") from None
+            raise Refusal(
+                f"Targets of type “{config.model_type}” are not supported yet ({error}); choose a"
+                " Llama, Mistral, Qwen2 or Qwen3 type model."
+            ) from None
         self.head = self._linear(self.head_weight)
         self.vocab_size = self.head_weight.shape[0]
         self._rotary(rotary)
@@ -121,39 +142,63 @@ class Target:
     def _rotary(self, rotary: torch.nn.Module) -> None:
         kind = getattr(rotary, "rope_type", "default")
         if kind in ("dynamic", "longrope"):
-            raise Refusal(f"This target changes its positions with the length of the text (rope type “{kind}”), which a static cache cannot follow; choose another target.")
+            raise Refusal(
+                "This target changes its positions with the length of the text (rope type"
+                f" “{kind}”), which a static cache cannot follow; choose another target."
+            )
         positions = torch.arange(self.max_positions, device=self.device)[None]
-        cos, sin = rotary(torch.zeros(1, 1, dtype=self.dtype, device=self.device), positions)  # [1, P, D]
+        # [1, P, D]
+        cos, sin = rotary(torch.zeros(1, 1, dtype=self.dtype, device=self.device), positions)
         half = self.head_dim // 2
         self.cos = cos[0].to(self.dtype).contiguous()
-        self.sin = torch.cat((-sin[0, :, :half], sin[0, :, half:]), -1).to(self.dtype).contiguous()  # the sign of rotate_half folded in
+        # the sign of rotate_half folded in
+        self.sin = torch.cat((-sin[0, :, :half], sin[0, :, half:]), -1).to(self.dtype).contiguous()
 
     def new_cache(self, slots: int) -> Cache:
         """An empty cache whose size is the next bucket."""
-        return Cache(len(self.layers), self.kv_heads, bucket(slots), self.head_dim, self.dtype, self.device)
+        return Cache(
+            len(self.layers), self.kv_heads, bucket(slots), self.head_dim, self.dtype, self.device
+        )
 
-    # -- one step ---------------------------------------------------------------------------------------------------------
+    # -- one step ----------------------------------------------------------------------------------
 
-    def read(self, cache: Cache, ids: list[int], taps: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Commit ``ids`` after the cache's content (prefill) and return the last row's logits ``[1, V]`` and taps ``[n, len(taps) * H]``."""
+    def read(
+        self, cache: Cache, ids: list[int], taps: tuple[int, ...] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Commit ``ids`` after the cache's content (prefill) and return the last row's logits ``[1,
+        V]`` and taps ``[n, len(taps) * H]``.
+        """
         n = len(ids)
         seen = torch.ones(n, n, dtype=torch.bool, device=self.device).tril_()
-        hidden, features = self._forward(cache, self._ids(ids), torch.arange(cache.length, cache.length + n), seen, taps)
+        hidden, features = self._forward(
+            cache, self._ids(ids), torch.arange(cache.length, cache.length + n), seen, taps
+        )
         cache.length += n
         return self.head(hidden[-1:]), features
 
     def verify(
-        self, cache: Cache, anchor: int, tokens: list[int], parent: list[int], width: int, taps: tuple[int, ...] = (), attention: str = "placeless"
+        self,
+        cache: Cache,
+        anchor: int,
+        tokens: list[int],
+        parent: list[int],
+        width: int,
+        taps: tuple[int, ...] = (),
+        attention: str = "placeless",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps, from one pass of ``width`` rows.
+        """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps,
+        from one pass of ``width`` rows.
 
-        Nothing is committed. ``parent`` uses -1 for the anchor. Rows past ``n`` are padding: they write to slots past every
-        live row and no live row sees them. ``attention`` is one of ``attention.KINDS``: ``placeless`` gives a tree's rows the very bits of
-        plain decoding, ``masked`` is the fastest for one row, ``cascade`` is D²SD's.
+        Nothing is committed. ``parent`` uses -1 for the anchor. Rows past ``n`` are padding: they
+        write to slots past every live row and no live row sees them. ``attention`` is one of
+        ``attention.KINDS``: ``placeless`` gives a tree's rows the very bits of plain decoding,
+        ``masked`` is the fastest for one row, ``cascade`` is D²SD's.
         """
         n = len(tokens)
         if n + 1 > width or cache.length + width > cache.slots:
-            raise ValueError(f"{n} nodes, width {width}, {cache.length} of {cache.slots} slots used")
+            raise ValueError(
+                f"{n} nodes, width {width}, {cache.length} of {cache.slots} slots used"
+            )
         depth = [0] * width
         seen = torch.eye(width, dtype=torch.bool)
         seen[: n + 1, 0] = True
@@ -165,23 +210,47 @@ class Target:
             raise ValueError(f"a draft of depth {max(depth)}; at most {Placeless.NEAR} is exact")
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
-        hidden, features = self._forward(cache, ids, positions, seen.to(self.device), taps, attention)
+        hidden, features = self._forward(
+            cache, ids, positions, seen.to(self.device), taps, attention
+        )
         return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
 
     def _ids(self, ids: list[int]) -> torch.Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
     def _forward(
-        self, cache: Cache, ids: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor, taps: tuple[int, ...], attention: str = "masked"
+        self,
+        cache: Cache,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        seen: torch.Tensor,
+        taps: tuple[int, ...],
+        attention: str = "masked",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass each row attends to, ``positions [w]`` lies on the host."""
+        """Hidden rows ``[w, H]`` after the final norm; ``seen [w, w]`` says which rows of this pass
+        each row attends to, ``positions [w]`` lies on the host.
+        """
         w = len(ids)
-        attend = KINDS[attention](seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype, positions)
-        slots, positions = torch.arange(cache.length, cache.length + w, device=self.device), positions.to(self.device)
+        attend = KINDS[attention](
+            seen, cache.length, cache.slots, self.heads // self.kv_heads, self.dtype, positions
+        )
+        slots, positions = (
+            torch.arange(cache.length, cache.length + w, device=self.device),
+            positions.to(self.device),
+        )
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         x, kept = self.embedding[ids], {}
         for index, layer in enumerate(self.layers):
-            x = x + self._attend(layer, cache.keys[index], cache.values[index], self._norm(x, layer.norm_in), cos, sin, slots, attend)
+            x = x + self._attend(
+                layer,
+                cache.keys[index],
+                cache.values[index],
+                self._norm(x, layer.norm_in),
+                cos,
+                sin,
+                slots,
+                attend,
+            )
             gate, up = layer.gate_up(self._norm(x, layer.norm_mlp)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
             if index in taps:
@@ -197,7 +266,9 @@ class Target:
         qkv = qkv.view(w, h + 2 * g, d)
         qk = qkv[:, : h + g]
         if layer.q_norm is not None:
-            qk = torch.cat((self._norm(qk[:, :h], layer.q_norm), self._norm(qk[:, h:], layer.k_norm)), 1)
+            qk = torch.cat(
+                (self._norm(qk[:, :h], layer.q_norm), self._norm(qk[:, h:], layer.k_norm)), 1
+            )
         qk = qk * cos + torch.roll(qk, d // 2, -1) * sin
         keys.index_copy_(1, slots, qk[:, h:].transpose(0, 1))
         values.index_copy_(1, slots, qkv[:, h + g :].transpose(0, 1))
@@ -208,16 +279,21 @@ class Target:
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
 
-    # -- trust ------------------------------------------------------------------------------------------------------------
+    # -- trust -------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def check_against(self, model: torch.nn.Module) -> float:
-        """Largest difference to the model's own forward pass on a few tokens, relative to the spread of its logits; refuses above 10 %."""
+        """Largest difference to the model's own forward pass on a few tokens, relative to the
+        spread of its logits; refuses above 10 %.
+        """
         ids = [(7 * i + 11) % (self.vocab_size - 1) for i in range(12)]
         cache = self.new_cache(len(ids))
         ours = self.read(cache, ids)[0][0].float()
         theirs = model(input_ids=self._ids(ids)[None], use_cache=False).logits[0, -1].float()
         gap = ((ours - theirs).abs().max() / theirs.std()).item()
         if not gap < 0.1 + (0.6 if self.dtype != torch.float32 else 0.0):
-            raise Refusal(f"This target ({self.config.model_type}) does not compute what a Llama-type model does (off by {gap:.2f} standard deviations); choose another target.")
+            raise Refusal(
+                f"This target ({self.config.model_type}) does not compute what a Llama-type model"
+                f" does (off by {gap:.2f} standard deviations); choose another target."
+            )
         return gap

@@ -1,4 +1,6 @@
-"""What cannot work is refused here, before anything is generated, with a sentence that says what to do."""
+"""What cannot work is refused here, before anything is generated, with a sentence that says what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ SLIDING = ("sliding_attention", "chunked_attention")
 
 
 def check_target(config: Any, name: str) -> None:
-    """Refuse targets whose past cannot be cut back on a static cache (transformers 5.24 is silently wrong there or raises).
+    """Refuse targets whose past cannot be cut back on a static cache (transformers 5.24 is silently
+    wrong there or raises).
 
     Args:
         config: the target's transformers config.
@@ -26,15 +29,24 @@ def check_target(config: Any, name: str) -> None:
     recurrent = kinds - {"full_attention", *SLIDING}
     if recurrent or _stateful(text):
         what = ", ".join(sorted(recurrent)) or text.model_type
-        raise Refusal(f"{name} keeps a recurrent state ({what}) that cannot forget rejected tokens; choose a target with full attention in every layer.")
-    window = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
+        raise Refusal(
+            f"{name} keeps a recurrent state ({what}) that cannot forget rejected tokens; choose a"
+            " target with full attention in every layer."
+        )
+    window = (
+        getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
+    )
     if kinds & set(SLIDING) or (window and not kinds):
-        raise Refusal(f"{name} attends in a sliding window of {window} tokens, which a static cache gets wrong once the text is longer; "
-                      "choose a target with full attention in every layer.")
+        raise Refusal(
+            f"{name} attends in a sliding window of {window} tokens, which a static cache gets"
+            " wrong once the text is longer; choose a target with full attention in every layer."
+        )
 
 
 def _stateful(config: Any) -> bool:
-    """Whether transformers itself marks the model class of this config as stateful (Mamba, RWKV and their hybrids)."""
+    """Whether transformers itself marks the model class of this config as stateful (Mamba, RWKV and
+    their hybrids).
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -42,83 +54,168 @@ def _stateful(config: Any) -> bool:
 
 
 def check_tokenizers(target: Any, drafter: Any, name: str) -> None:
-    """Refuse a drafter whose tokenizer gives other texts to the ids both know; extra ids at the end (padding, a mask) are fine."""
+    """Refuse a drafter whose tokenizer gives other texts to the ids both know; extra ids at the end
+    (padding, a mask) are fine.
+    """
     ours, theirs = target.get_vocab(), drafter.get_vocab()
     mine, other = ({i: t for t, i in v.items()} for v in (ours, theirs))
     wrong = sorted(i for i in mine.keys() & other.keys() if mine[i] != other[i])
     smaller = min(len(mine), len(other))
     if wrong or len(mine.keys() & other.keys()) < smaller:
-        table = "; ".join(f"id {i} is {mine[i]!r} here and {other[i]!r} there" for i in wrong[:3]) or "they share hardly any ids"
-        raise Refusal(f"The tokenizer of {name} differs from the target's ({len(wrong)} ids mean something else: {table}); choose a drafter made for this target.")
+        table = (
+            "; ".join(f"id {i} is {mine[i]!r} here and {other[i]!r} there" for i in wrong[:3])
+            or "they share hardly any ids"
+        )
+        raise Refusal(
+            f"The tokenizer of {name} differs from the target's ({len(wrong)} ids mean something"
+            f" else: {table}); choose a drafter made for this target."
+        )
 
 
-def check_drafter_config(config: Any, raw: dict[str, Any], target: Any, tokenizer: Any, eos_ids: tuple[int, ...], name: str) -> None:
+def check_drafter_config(
+    config: Any,
+    raw: dict[str, Any],
+    target: Any,
+    tokenizer: Any,
+    eos_ids: tuple[int, ...],
+    name: str,
+) -> None:
     """Everything about a block drafter that can be told from its config.
 
     Args:
-        config: ``BlockDrafterConfig``; raw: the config.json it came from (other runtimes put layout flags there).
+        config: ``BlockDrafterConfig``; raw: the config.json it came from (other runtimes put layout
+            flags there).
         target: the target's transformers config.
     """
     text = target.get_text_config()
     nested = {**raw, **(raw.get("dflash_config") or {})}
     if config.hidden_size != text.hidden_size:
-        raise Refusal(f"{name} has hidden size {config.hidden_size} and the target {text.hidden_size}; choose a drafter made for this target.")
+        raise Refusal(
+            f"{name} has hidden size {config.hidden_size} and the target {text.hidden_size}; choose"
+            " a drafter made for this target."
+        )
     if config.num_target_layers != text.num_hidden_layers:
-        raise Refusal(f"{name} was made for a target of {config.num_target_layers} layers and this one has {text.num_hidden_layers}; choose a drafter made for this target.")
+        raise Refusal(
+            f"{name} was made for a target of {config.num_target_layers} layers and this one has"
+            f" {text.num_hidden_layers}; choose a drafter made for this target."
+        )
     _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
     if not isinstance(config.block_size, int) or not 2 <= config.block_size <= 256:
-        raise Refusal(f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to 256.")
+        raise Refusal(
+            f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to 256."
+        )
     if not isinstance(config.markov_rank, int) or not 0 <= config.markov_rank <= 4096:
-        raise Refusal(f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number from 0 to 4096.")
+        raise Refusal(
+            f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number"
+            " from 0 to 4096."
+        )
     if nested.get("sample_from_anchor"):
-        raise Refusal(f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of anchor and masks are supported, so choose another drafter.")
-    if nested.get("is_causal") or nested.get("causal") or set(config.layer_types) != {"full_attention"}:
-        raise Refusal(f"{name} looks only one way or through a sliding window; only drafters that see their whole block and all context are supported.")
+        raise Refusal(
+            f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of"
+            " anchor and masks are supported, so choose another drafter."
+        )
+    if (
+        nested.get("is_causal")
+        or nested.get("causal")
+        or set(config.layer_types) != {"full_attention"}
+    ):
+        raise Refusal(
+            f"{name} looks only one way or through a sliding window; only drafters that see their"
+            " whole block and all context are supported."
+        )
     if raw.get("attention_bias") or raw.get("hidden_act", "silu") != "silu":
-        raise Refusal(f"{name} uses biases or an activation other than SiLU, which no published block drafter does; choose another drafter.")
+        raise Refusal(
+            f"{name} uses biases or an activation other than SiLU, which no published block drafter"
+            " does; choose another drafter."
+        )
     check_mask_id(config.mask_token_id, text.vocab_size, tokenizer, eos_ids, name)
 
 
 def _check_taps(ids: list[int], layers: int, name: str) -> None:
-    if not ids or any(not isinstance(i, int) or not 0 <= i < layers for i in ids) or len(set(ids)) != len(ids):
-        raise Refusal(f"{name} taps the target's layers {ids}, but they must be different numbers from 0 to {layers - 1}; choose a drafter made for this target.")
+    if (
+        not ids
+        or any(not isinstance(i, int) or not 0 <= i < layers for i in ids)
+        or len(set(ids)) != len(ids)
+    ):
+        raise Refusal(
+            f"{name} taps the target's layers {ids}, but they must be different numbers from 0 to"
+            f" {layers - 1}; choose a drafter made for this target."
+        )
     if layers - 1 in ids and layers > 2:
-        warnings.warn(f"{name} taps the last layer, whose hidden state transformers reports after the final norm; check that it was trained that way.", stacklevel=3)
+        warnings.warn(
+            f"{name} taps the last layer, whose hidden state transformers reports after the final"
+            " norm; check that it was trained that way.",
+            stacklevel=3,
+        )
 
 
-def check_mask_id(mask: Any, rows: int, tokenizer: Any, eos_ids: tuple[int, ...], name: str) -> None:
-    """The mask must be a real row of the embedding (``rows``) that the target never writes: unused, or a special token."""
+def check_mask_id(
+    mask: Any, rows: int, tokenizer: Any, eos_ids: tuple[int, ...], name: str
+) -> None:
+    """The mask must be a real row of the embedding (``rows``) that the target never writes: unused,
+    or a special token.
+    """
     if not isinstance(mask, int) or not 0 <= mask < rows:
-        raise Refusal(f"{name} uses mask id {mask!r}, which is no row of the target's embedding (0 to {rows - 1}); correct mask_token_id in its config.json.")
+        raise Refusal(
+            f"{name} uses mask id {mask!r}, which is no row of the target's embedding (0 to"
+            f" {rows - 1}); correct mask_token_id in its config.json."
+        )
     known = {i: t for t, i in tokenizer.get_vocab().items()}
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     if mask in eos_ids or (mask in known and mask not in special):
-        raise Refusal(f"{name} uses mask id {mask}, which is the real token {known.get(mask)!r}; correct mask_token_id in its config.json.")
+        raise Refusal(
+            f"{name} uses mask id {mask}, which is the real token {known.get(mask)!r}; correct"
+            " mask_token_id in its config.json."
+        )
 
 
-def check_drafter_weights(net: torch.nn.Module, weights: dict[str, torch.Tensor], head_rows: int, name: str) -> None:
+def check_drafter_weights(
+    net: torch.nn.Module, weights: dict[str, torch.Tensor], head_rows: int, name: str
+) -> None:
     """Names and shapes against the network, then the draft vocabulary against the target's head."""
-    config, want = net.config, {k: v.shape for k, v in net.state_dict().items() if k != "draft_vocab"}
+    config, want = (
+        net.config,
+        {k: v.shape for k, v in net.state_dict().items() if k != "draft_vocab"},
+    )
     fc, taps = weights.get("fc.weight"), getattr(config, "target_layer_ids", ())
     if fc is not None and fc.dim() == 2 and fc.shape[1] != len(taps) * config.hidden_size:
-        raise Refusal(f"{name} fuses {fc.shape[1]} features, but {len(taps)} target layers of {config.hidden_size} give {len(taps) * config.hidden_size}; "
-                      "its target_layer_ids do not belong to these weights.")
+        raise Refusal(
+            f"{name} fuses {fc.shape[1]} features, but {len(taps)} target layers of"
+            f" {config.hidden_size} give {len(taps) * config.hidden_size}; its target_layer_ids do"
+            " not belong to these weights."
+        )
     have = weights.keys() - {"draft_vocab", "embed_tokens.weight", "lm_head.weight"}
     for what, names in (("lacks", want.keys() - have), ("has unknown", have - want.keys())):
         if names:
-            raise Refusal(f"{name} {what} weights ({len(names)}, for instance {min(names)}); its config.json does not belong to them, so fetch or train it again.")
+            raise Refusal(
+                f"{name} {what} weights ({len(names)}, for instance {min(names)}); its config.json"
+                " does not belong to them, so fetch or train it again."
+            )
     wrong = sorted(k for k in want if weights[k].shape != want[k])
     if wrong:
-        raise Refusal(f"{name} has {wrong[0]} of shape {list(weights[wrong[0]].shape)} where its config.json asks for {list(want[wrong[0]])}; fetch or train it again.")
+        raise Refusal(
+            f"{name} has {wrong[0]} of shape {list(weights[wrong[0]].shape)} where its config.json"
+            f" asks for {list(want[wrong[0]])}; fetch or train it again."
+        )
     if "draft_vocab" in weights:
-        check_draft_vocab(weights["draft_vocab"], head_rows, getattr(config, "mask_token_id", None), name)
+        check_draft_vocab(
+            weights["draft_vocab"], head_rows, getattr(config, "mask_token_id", None), name
+        )
 
 
 def check_draft_vocab(ids: torch.Tensor, rows: int, mask: int | None, name: str) -> None:
     """``[Vd]`` target ids: rows of the head, each once, the mask not among them."""
     if ids.dim() != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= rows:
-        raise Refusal(f"The draft vocabulary of {name} names tokens outside the target's {rows}; choose a drafter made for this target.")
+        raise Refusal(
+            f"The draft vocabulary of {name} names tokens outside the target's {rows}; choose a"
+            " drafter made for this target."
+        )
     if len(ids.unique()) != len(ids):
-        raise Refusal(f"The draft vocabulary of {name} names a token twice; train or convert it again.")
+        raise Refusal(
+            f"The draft vocabulary of {name} names a token twice; train or convert it again."
+        )
     if mask is not None and bool((ids == mask).any()):
-        raise Refusal(f"The draft vocabulary of {name} contains the mask id {mask}, which must never be proposed; convert it again without.")
+        raise Refusal(
+            f"The draft vocabulary of {name} contains the mask id {mask}, which must never be"
+            " proposed; convert it again without."
+        )

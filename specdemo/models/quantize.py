@@ -1,7 +1,7 @@
 """A drafter on disk: a folder with config.json, safetensors shards under 10 MB, and a card.
 
-Matrices are stored as int8 with one scale a row (largest value / 127). A drafter's precision never touches losslessness: the
-target checks every token anyway, so all int8 can cost is acceptance.
+Matrices are stored as int8 with one scale a row (largest value / 127). A drafter's precision never
+touches losslessness: the target checks every token anyway, so all int8 can cost is acceptance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def to_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight.float() / scale).round().clamp(-127, 127).to(torch.int8), scale
 
 
-def stored_tensors(net: torch.nn.Module, draft_vocab: torch.Tensor | None, int8: bool) -> dict[str, torch.Tensor]:
+def stored_tensors(
+    net: torch.nn.Module, draft_vocab: torch.Tensor | None, int8: bool
+) -> dict[str, torch.Tensor]:
     """Everything of a drafter that goes to disk, by name; bf16 where it is not int8."""
     out: dict[str, torch.Tensor] = {}
     for name, tensor in net.state_dict().items():
@@ -44,12 +46,19 @@ def stored_tensors(net: torch.nn.Module, draft_vocab: torch.Tensor | None, int8:
     return out
 
 
-def save_drafter(net: torch.nn.Module, folder: str | Path, card: str, draft_vocab: torch.Tensor | None = None, int8: bool = True) -> Path:
+def save_drafter(
+    net: torch.nn.Module,
+    folder: str | Path,
+    card: str,
+    draft_vocab: torch.Tensor | None = None,
+    int8: bool = True,
+) -> Path:
     """Write ``net`` to ``folder``, replacing what was there only once everything is written.
 
     Args:
         card: Markdown for README.md: what it is, how it was trained, its scores.
-        draft_vocab: ``[Vd]`` target ids the drafter may propose; default: those the net has, if any.
+        draft_vocab: ``[Vd]`` target ids the drafter may propose; default: those the net has, if
+            any.
     """
     folder = Path(folder)
     fresh = folder.with_name(folder.name + ".part")
@@ -58,15 +67,24 @@ def save_drafter(net: torch.nn.Module, folder: str | Path, card: str, draft_voca
         fresh.mkdir(parents=True)
         _write_shards(stored_tensors(net, draft_vocab, int8), fresh)
         generic = PreTrainedConfig().to_dict()
-        config = {k: v for k, v in net.config.to_dict().items() if not (k.startswith("_") or (k in generic and generic[k] == v))}
+        config = {
+            k: v
+            for k, v in net.config.to_dict().items()
+            if not (k.startswith("_") or (k in generic and generic[k] == v))
+        }
         config["architectures"], config["dtype"] = [type(net).__name__], "bfloat16"
-        (fresh / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8")
+        (fresh / "config.json").write_text(
+            json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8"
+        )
         (fresh / "README.md").write_text(card.rstrip() + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.replace(folder)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise Refusal(f"The drafter could not be written to {folder} ({error.strerror}); free some space or choose another folder.") from None
+        raise Refusal(
+            f"The drafter could not be written to {folder} ({error.strerror}); free some space or"
+            " choose another folder."
+        ) from None
     return folder
 
 
@@ -82,16 +100,26 @@ def _write_shards(tensors: dict[str, torch.Tensor], folder: Path) -> None:
         used += size
     where: dict[str, str] = {}
     for i, shard in enumerate(shards):
-        name = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
+        name = (
+            f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
+            if len(shards) > 1
+            else "model.safetensors"
+        )
         save_file(shard, folder / name, metadata={"format": "pt"})
         where.update(dict.fromkeys(shard, name))
     if len(shards) > 1:
-        index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": where}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+        index = {
+            "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+            "weight_map": where,
+        }
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps(index, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """All tensors of a drafter folder, int8 rows expanded to float32, a leading ``model.`` dropped; ``draft_vocab`` as int64.
+    """All tensors of a drafter folder, int8 rows expanded to float32, a leading ``model.`` dropped;
+    ``draft_vocab`` as int64.
 
     Raises:
         Refusal: no safetensors, a damaged or missing shard, values that are not finite.
@@ -101,18 +129,29 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     for file in _shard_files(folder):
         try:
             with safe_open(file, framework="pt") as shard:
-                raw.update({name.removeprefix("model."): shard.get_tensor(name) for name in shard.keys()})  # noqa: SIM118
+                raw.update(
+                    {name.removeprefix("model."): shard.get_tensor(name) for name in shard.keys()}
+                )  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as error:
-            raise Refusal(f"The weights file {file} is damaged or cut short ({error}); fetch or train this drafter again.") from None
+            raise Refusal(
+                f"The weights file {file} is damaged or cut short ({error}); fetch or train this"
+                " drafter again."
+            ) from None
     out: dict[str, torch.Tensor] = {}
     for name, tensor in raw.items():
         if name.endswith("weight" + SCALE):
             continue
         scale = raw.get(name + SCALE)
         if tensor.dtype == torch.int8 and scale is None:
-            raise Refusal(f"The drafter in {folder} stores {name} as int8 without its row scales; fetch or train it again.")
+            raise Refusal(
+                f"The drafter in {folder} stores {name} as int8 without its row scales; fetch or"
+                " train it again."
+            )
         if not finite(tensor if scale is None else scale):
-            raise Refusal(f"The drafter in {folder} has values in {name} that are not finite; fetch or train it again.")
+            raise Refusal(
+                f"The drafter in {folder} has values in {name} that are not finite; fetch or train"
+                " it again."
+            )
         value = tensor if scale is None else tensor.float() * scale.float()
         out[name] = value.long() if name == "draft_vocab" else value
     return out
@@ -120,16 +159,24 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
 def finite(tensor: torch.Tensor) -> bool:
     """Whether no value is NaN or infinite, in one pass and without a copy."""
-    return not tensor.is_floating_point() or not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.aminmax())).all())
+    return (
+        not tensor.is_floating_point()
+        or not tensor.numel()
+        or bool(torch.isfinite(torch.stack(tensor.aminmax())).all())
+    )
 
 
 def _shard_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise Refusal(f"The index {index} is damaged; fetch or train this drafter again.") from None
+            raise Refusal(
+                f"The index {index} is damaged; fetch or train this drafter again."
+            ) from None
         missing = [n for n in names if not (folder / n).is_file()]
         if missing:
             raise Refusal(f"The drafter in {folder} lacks {missing[0]}; fetch or train it again.")
@@ -137,6 +184,12 @@ def _shard_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         other = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
-        why = "has only pickled weights, which SpecDemo never opens" if other else "has no model*.safetensors"
-        raise Refusal(f"The drafter folder {folder} {why}; convert it to safetensors or choose another.")
+        why = (
+            "has only pickled weights, which SpecDemo never opens"
+            if other
+            else "has no model*.safetensors"
+        )
+        raise Refusal(
+            f"The drafter folder {folder} {why}; convert it to safetensors or choose another."
+        )
     return files

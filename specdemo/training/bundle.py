@@ -1,9 +1,12 @@
-"""Training somewhere else: pack what a run needs into one small folder, and train every kind there with one command.
+"""Training somewhere else: pack what a run needs into one small folder, and train every kind there
+with one command.
 
-    python -m specdemo.training.bundle pack --corpus DIR --out BUNDLE [--rows N] [--drafter KIND=FOLDER ...] [--passages DIR --prompts FILE]
-    python -m specdemo.training.bundle train --bundle BUNDLE --minutes 9 --out DIR
+    python -m specdemo.training.bundle pack --corpus DIR --out BUNDLE [--rows N] [--drafter
+    KIND=FOLDER ...] [--passages DIR --prompts FILE] python -m specdemo.training.bundle train
+    --bundle BUNDLE --minutes 9 --out DIR
 
-The target is not in the bundle: it is found as always (``SPECDEMO_TARGET_DIR``, the cache, or the network).
+The target is not in the bundle: it is found as always (``SPECDEMO_TARGET_DIR``, the cache, or the
+    network).
 """
 
 from __future__ import annotations
@@ -22,20 +25,41 @@ from .train import KINDS, add_arguments, train_main
 from .words import in_words
 
 LIMIT = 64 * 2**20
-# kind, share of the minutes, what it starts from (the first of these trained here before it, else of the bundle's own, else the target's layers)
-PLAN = (("block", 0.35, ()), ("markov", 0.05, ("block",)), ("vp", 0.15, ("block",)), ("mdlm", 0.15, ("block",)), ("streak", 0.15, ("mdlm", "block")), ("ar", 0.15, ()))
+# kind, share of the minutes, what it starts from (the first of these trained here before it, else
+# of the bundle's own, else the target's layers)
+PLAN = (
+    ("block", 0.35, ()),
+    ("markov", 0.05, ("block",)),
+    ("vp", 0.15, ("block",)),
+    ("mdlm", 0.15, ("block",)),
+    ("streak", 0.15, ("mdlm", "block")),
+    ("ar", 0.15, ()),
+)
 
 
-def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | None = None, prompts: Path | None = None, passages: Path | None = None) -> int:
+def pack(
+    corpus: Path,
+    out: Path,
+    rows: int = 0,
+    drafters: dict[str, Path] | None = None,
+    prompts: Path | None = None,
+    passages: Path | None = None,
+) -> int:
     """Write the bundle and return its size in bytes.
 
     Args:
-        rows: how many corpus rows, evenly spread (0 = all). drafters: kind to a drafter folder to start from.
-        prompts: held-out prompts; passages: a folder with the target's answers to them (``passages-*.json``), so that they are not written again.
+        rows: how many corpus rows, evenly spread (0 = all). drafters: kind to a drafter folder to
+            start from.
+        prompts: held-out prompts; passages: a folder with the target's answers to them
+            (``passages-*.json``), so that they are not written again.
     Raises:
-        Refusal: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows would fit).
+        Refusal: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows
+            would fit).
     """
-    if out.exists() and not all(f.name in ("corpus", "drafters", "prompts.jsonl") or f.match("passages-*.json") for f in out.iterdir()):
+    if out.exists() and not all(
+        f.name in ("corpus", "drafters", "prompts.jsonl") or f.match("passages-*.json")
+        for f in out.iterdir()
+    ):
         raise Refusal(f"{out} holds something else than a bundle; choose an empty folder.")
     text = read_corpus(corpus)
     step = max(len(text) // rows, 1) if rows else 1
@@ -43,10 +67,15 @@ def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | Non
     shutil.rmtree(out, ignore_errors=True)
     (out / "corpus").mkdir(parents=True)
     write_shard(out / "corpus", "", keep.tokens, keep.answer)
-    (out / "corpus" / "corpus.json").write_text(json.dumps({**text.about, "row": keep.tokens.shape[1]}))
+    (out / "corpus" / "corpus.json").write_text(
+        json.dumps({**text.about, "row": keep.tokens.shape[1]})
+    )
     for kind, folder in (drafters or {}).items():
         if kind not in KINDS or not (folder / "config.json").is_file():
-            raise Refusal(f"--drafter {kind}={folder} is not a kind ({', '.join(KINDS)}) and a drafter folder.")
+            raise Refusal(
+                f"--drafter {kind}={folder} is not a kind ({', '.join(KINDS)}) and a drafter"
+                " folder."
+            )
         shutil.copytree(folder, out / "drafters" / kind)
     if prompts:
         shutil.copy(prompts, out / "prompts.jsonl")
@@ -56,15 +85,26 @@ def pack(corpus: Path, out: Path, rows: int = 0, drafters: dict[str, Path] | Non
     if size > LIMIT:
         text_bytes = sum(f.stat().st_size for f in (out / "corpus").iterdir())
         fits = int(len(keep) * max(LIMIT - (size - text_bytes), 0) / text_bytes)
-        raise Refusal(f"The bundle has {size / 2**20:.0f} MiB, more than 64; pack at most --rows {fits}, or fewer drafters.")
+        raise Refusal(
+            f"The bundle has {size / 2**20:.0f} MiB, more than 64; pack at most --rows {fits}, or"
+            " fewer drafters."
+        )
     return size
 
 
-def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: tuple[str, ...] = tuple(p[0] for p in PLAN)) -> None:
-    """Train the planned kinds one after another; a kind whose folder holds a checkpoint goes on, a finished one is left alone.
+def train_all(
+    bundle: Path,
+    out: Path,
+    minutes: float,
+    extra: list[str],
+    kinds: tuple[str, ...] = tuple(p[0] for p in PLAN),
+) -> None:
+    """Train the planned kinds one after another; a kind whose folder holds a checkpoint goes on, a
+    finished one is left alone.
 
     Args:
-        minutes: of all kinds together, evaluations during training included (loading and the last evaluation of each come on top).
+        minutes: of all kinds together, evaluations during training included (loading and the last
+            evaluation of each come on top).
         extra: more options for ``python -m specdemo train``, given to every kind.
     """
     plan = [p for p in PLAN if p[0] in kinds]
@@ -74,12 +114,23 @@ def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: 
         if (mine / "drafter" / "training.json").exists():
             continue
         mine.mkdir(parents=True, exist_ok=True)
-        words = ["--kind", kind, "--corpus", str(bundle / "corpus"), "--out", str(mine), "--minutes", f"{minutes * share / whole:.3f}"]
+        words = [
+            "--kind",
+            kind,
+            "--corpus",
+            str(bundle / "corpus"),
+            "--out",
+            str(mine),
+            "--minutes",
+            f"{minutes * share / whole:.3f}",
+        ]
         if (bundle / "prompts.jsonl").exists():
             words += ["--prompts", str(bundle / "prompts.jsonl")]
             for file in bundle.glob("passages-*.json"):
                 shutil.copy(file, mine / file.name)
-        words += ["--resume", str(mine)] if (mine / checkpoint.NAME).exists() else ["--start", start]
+        words += (
+            ["--resume", str(mine)] if (mine / checkpoint.NAME).exists() else ["--start", start]
+        )
         parser = argparse.ArgumentParser()
         add_arguments(parser)
         began = time.perf_counter()
@@ -90,7 +141,9 @@ def train_all(bundle: Path, out: Path, minutes: float, extra: list[str], kinds: 
 
 
 def _start(bundle: Path, out: Path, kind: str, before: tuple[str, ...]) -> str:
-    for folder in [out / b / "drafter" for b in before] + [bundle / "drafters" / k for k in (kind, *before)]:
+    for folder in [out / b / "drafter" for b in before] + [
+        bundle / "drafters" / k for k in (kind, *before)
+    ]:
         if (folder / "config.json").is_file():
             return str(folder)
     return "target-layers"
@@ -98,20 +151,38 @@ def _start(bundle: Path, out: Path, kind: str, before: tuple[str, ...]) -> str:
 
 def command() -> argparse.ArgumentParser:
     """The options of both halves; all others go to ``specdemo train``."""
-    parser = argparse.ArgumentParser(prog="python -m specdemo.training.bundle", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m specdemo.training.bundle", description=__doc__.splitlines()[0]
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("pack", help="write the bundle")
     one.add_argument("--corpus", type=Path, required=True)
     one.add_argument("--out", type=Path, required=True)
-    one.add_argument("--rows", type=int, default=0, help="corpus rows, evenly spread (default: all)")
-    one.add_argument("--drafter", action="append", default=[], metavar="KIND=FOLDER", help="a drafter to start from; may be repeated")
+    one.add_argument(
+        "--rows", type=int, default=0, help="corpus rows, evenly spread (default: all)"
+    )
+    one.add_argument(
+        "--drafter",
+        action="append",
+        default=[],
+        metavar="KIND=FOLDER",
+        help="a drafter to start from; may be repeated",
+    )
     one.add_argument("--prompts", type=Path, help="held-out prompts to evaluate on")
-    one.add_argument("--passages", type=Path, help="folder with the target's answers to them, from an earlier run")
-    two = commands.add_parser("train", help="train everything from a bundle; other options go to `specdemo train`")
+    one.add_argument(
+        "--passages",
+        type=Path,
+        help="folder with the target's answers to them, from an earlier run",
+    )
+    two = commands.add_parser(
+        "train", help="train everything from a bundle; other options go to `specdemo train`"
+    )
     two.add_argument("--bundle", type=Path, required=True)
     two.add_argument("--out", type=Path, required=True)
     two.add_argument("--minutes", type=float, default=9.0)
-    two.add_argument("--kinds", nargs="+", choices=[p[0] for p in PLAN], default=[p[0] for p in PLAN])
+    two.add_argument(
+        "--kinds", nargs="+", choices=[p[0] for p in PLAN], default=[p[0] for p in PLAN]
+    )
     return parser
 
 
@@ -125,7 +196,14 @@ def main(words: list[str] | None = None) -> int:
             command().error(f"unknown options: {' '.join(extra)}")
         pairs = dict(d.partition("=")[::2] for d in args.drafter)
         with in_words(args.out, "--rows"):
-            size = pack(args.corpus, args.out, args.rows, {k: Path(v) for k, v in pairs.items()}, args.prompts, args.passages)
+            size = pack(
+                args.corpus,
+                args.out,
+                args.rows,
+                {k: Path(v) for k, v in pairs.items()},
+                args.prompts,
+                args.passages,
+            )
         print(f"{args.out}: {size / 2**20:.1f} MiB")
     except Refusal as refusal:
         print(refusal, file=sys.stderr)

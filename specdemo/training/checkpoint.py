@@ -1,7 +1,9 @@
-"""One file that holds everything needed to go on as if nothing had happened: weights, optimizer, step, time used, curve.
+"""One file that holds everything needed to go on as if nothing had happened: weights, optimizer,
+step, time used, curve.
 
-The stream of data and random masks is a function of (seed, step), so the step is its whole state. The file is written beside its name
-and renamed, so a kill at any moment leaves the last whole checkpoint.
+The stream of data and random masks is a function of (seed, step), so the step is its whole state.
+The file is written beside its name and renamed, so a kill at any moment leaves the last whole
+checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from ..errors import Refusal
 NAME = "checkpoint.safetensors"
 
 
-def save(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def save(
+    folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+) -> None:
     """Write ``folder/checkpoint.safetensors``; ``state`` is JSON."""
     tensors = {f"net.{k}": v for k, v in net.state_dict().items()}
     for name, p in net.named_parameters():
@@ -36,18 +40,32 @@ def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     state, tensors = read(folder)
     net.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
     for name, p in net.named_parameters():
-        parts = {k.split(".", 2)[1]: v for k, v in tensors.items() if k.startswith("optimizer.") and k.split(".", 2)[2] == name}
+        parts = {
+            k.split(".", 2)[1]: v
+            for k, v in tensors.items()
+            if k.startswith("optimizer.") and k.split(".", 2)[2] == name
+        }
         if parts:
-            optimizer.state[p] = {k: v if k == "step" and v.ndim == 0 else v.to(p.device) for k, v in parts.items()}
+            optimizer.state[p] = {
+                k: v if k == "step" and v.ndim == 0 else v.to(p.device) for k, v in parts.items()
+            }
     return state
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """``(state, tensors)`` of a checkpoint; a missing or damaged one is refused with a sentence."""
     if not (folder / NAME).is_file():
-        raise Refusal(f"There is no checkpoint in {folder}; name the folder of a run, or begin one without --resume.")
+        raise Refusal(
+            f"There is no checkpoint in {folder}; name the folder of a run, or begin one without"
+            " --resume."
+        )
     try:
         with safe_open(folder / NAME, framework="pt") as file:
-            return json.loads(file.metadata()["state"]), {k: file.get_tensor(k) for k in file.keys()}
+            return json.loads(file.metadata()["state"]), {
+                k: file.get_tensor(k) for k in file.keys()
+            }
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        raise Refusal(f"The checkpoint in {folder} is damaged; begin another run with another --out, from its drafter folder if it has one (--start).") from None
+        raise Refusal(
+            f"The checkpoint in {folder} is damaged; begin another run with another --out, from its"
+            " drafter folder if it has one (--start)."
+        ) from None

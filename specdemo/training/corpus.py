@@ -1,8 +1,10 @@
 """``python -m specdemo corpus``: the target writes its own training text.
 
-Part of the rows begin with a user turn the target invents by completing the chat template; the rest, if a prompt file is given, with a prompt
-from it. Answers are written at temperatures mixed from 0 to 1, further turns follow until the row is full. Rows that loop (4-gram uniqueness
-below the limit) or hardly answer are dropped. Shards are written one by one, and a run that was stopped goes on after the last whole one.
+Part of the rows begin with a user turn the target invents by completing the chat template; the
+rest, if a prompt file is given, with a prompt from it. Answers are written at temperatures mixed
+from 0 to 1, further turns follow until the row is full. Rows that loop (4-gram uniqueness below the
+limit) or hardly answer are dropped. Shards are written one by one, and a run that was stopped goes
+on after the last whole one.
 """
 
 from __future__ import annotations
@@ -30,16 +32,39 @@ TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m specdemo corpus``."""
-    parser.add_argument("--pair", default="smollm2-135m", help="the target that writes (an id of models.yaml)")
-    parser.add_argument("--out", required=True, help="folder for the shards; a stopped run goes on there")
-    parser.add_argument("--rows", type=int, default=2048, help="rows to write, before loops are dropped")
+    parser.add_argument(
+        "--pair", default="smollm2-135m", help="the target that writes (an id of models.yaml)"
+    )
+    parser.add_argument(
+        "--out", required=True, help="folder for the shards; a stopped run goes on there"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=2048, help="rows to write, before loops are dropped"
+    )
     parser.add_argument("--length", type=int, default=576, help="tokens a row")
-    parser.add_argument("--batch", type=int, default=0, help="rows written at once, one shard each (default: 256 on a GPU, 16 on a CPU)")
-    parser.add_argument("--prompts", help="JSONL file with `turns` or `prompt`; half of the rows then begin with one of them")
-    parser.add_argument("--unique", type=float, default=0.35, help="drop answers whose share of distinct 4-grams is lower")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=0,
+        help="rows written at once, one shard each (default: 256 on a GPU, 16 on a CPU)",
+    )
+    parser.add_argument(
+        "--prompts",
+        help="JSONL file with `turns` or `prompt`; half of the rows then begin with one of them",
+    )
+    parser.add_argument(
+        "--unique",
+        type=float,
+        default=0.35,
+        help="drop answers whose share of distinct 4-grams is lower",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default=None)
-    parser.add_argument("--compile", action="store_true", help="compile the decoding step (worth it from a few thousand rows)")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the decoding step (worth it from a few thousand rows)",
+    )
 
 
 def read_prompts(file: str | Path) -> list[dict]:
@@ -51,12 +76,17 @@ def read_prompts(file: str | Path) -> list[dict]:
                 row = json.loads(line)
                 turns = row.get("turns") or [row.get("prompt")]
                 if not isinstance(turns[0], str) or not turns[0]:
-                    raise Refusal(f"Line {number} of {file} has no prompt; each line needs `turns` (a list) or `prompt`.")
+                    raise Refusal(
+                        f"Line {number} of {file} has no prompt; each line needs `turns` (a list)"
+                        " or `prompt`."
+                    )
                 out.append({"turns": turns, "category": str(row.get("category", "all"))})
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(f"The prompt file {file} cannot be read ({error}); check its name.") from None
     except (ValueError, AttributeError, TypeError, IndexError, KeyError):
-        raise Refusal(f"Line {number} of {file} is not a JSON object with `turns` or `prompt`.") from None
+        raise Refusal(
+            f"Line {number} of {file} is not a JSON object with `turns` or `prompt`."
+        ) from None
     if not out:
         raise Refusal(f"{file} has no prompts.")
     return out
@@ -75,8 +105,12 @@ def worth_keeping(tokens: np.ndarray, answer: np.ndarray, limit: float) -> bool:
     return answer.sum() >= min(24, len(tokens) // 10) and uniqueness(tokens[answer]) >= limit
 
 
-def opening_rows(chat: Chat, prompts: list[list[int]], rows: int, length: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """``forced [rows, length]`` and ``phase [rows]`` of one batch: every second row begins with a given prompt if there are any."""
+def opening_rows(
+    chat: Chat, prompts: list[list[int]], rows: int, length: int, rng: np.random.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``forced [rows, length]`` and ``phase [rows]`` of one batch: every second row begins with a
+    given prompt if there are any.
+    """
     forced, phase = torch.full((rows, length), -1), torch.full((rows,), USER)
     for i in range(rows):
         ids = list(chat.opening)
@@ -89,20 +123,46 @@ def opening_rows(chat: Chat, prompts: list[list[int]], rows: int, length: int, r
     return forced, phase
 
 
-def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts: list[str], limit: float, seed: int, compile: bool = False) -> dict:
-    """Write shards until ``rows`` rows were written in all; returns the counts that also stand in ``corpus.json``."""
+def write_corpus(
+    loaded,
+    out: Path,
+    rows: int,
+    length: int,
+    batch: int,
+    prompts: list[str],
+    limit: float,
+    seed: int,
+    compile: bool = False,
+) -> dict:
+    """Write shards until ``rows`` rows were written in all; returns the counts that also stand in
+    ``corpus.json``.
+    """
     chat = chat_pieces(loaded.tokenizer, loaded.eos_ids, chat_options(loaded.pair))
     ids = [loaded.tokenizer(p, add_special_tokens=False).input_ids for p in prompts]
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"
-    about = {"row": length, "target": loaded.pair.title, "seed": seed, "batch": batch, "written": 0, "kept": 0, "seconds": 0.0}
+    about = {
+        "row": length,
+        "target": loaded.pair.title,
+        "seed": seed,
+        "batch": batch,
+        "written": 0,
+        "kept": 0,
+        "seconds": 0.0,
+    }
     if about_file.exists():
         try:
             old = {**about, **json.loads(about_file.read_text())}
         except (ValueError, TypeError):
-            raise Refusal(f"{about_file} is damaged, so nothing can be added to that corpus; choose another --out.") from None
+            raise Refusal(
+                f"{about_file} is damaged, so nothing can be added to that corpus; choose another"
+                " --out."
+            ) from None
         if (old.get("row"), old.get("seed"), old.get("batch")) != (length, seed, batch):
-            raise Refusal(f"{out} holds a corpus of other settings (length, seed or batch); choose another --out.")
+            raise Refusal(
+                f"{out} holds a corpus of other settings (length, seed or batch); choose another"
+                " --out."
+            )
         about = old
     writer = Writer(loaded.model, batch, length, compile)
     with tqdm(total=rows, initial=about["written"], unit="row", desc="corpus") as bar:
@@ -113,7 +173,9 @@ def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts:
             heat = torch.tensor(rng.choice(TEMPERATURES, batch), dtype=torch.float32)
             noise = torch.Generator(writer.device).manual_seed(seed * 1_000_003 + number)
             tokens, answer = (x.numpy() for x in writer.write(forced, heat, noise, chat, phase))
-            keep = np.array([worth_keeping(t, a, limit) for t, a in zip(tokens, answer, strict=True)])
+            keep = np.array(
+                [worth_keeping(t, a, limit) for t, a in zip(tokens, answer, strict=True)]
+            )
             if keep.any():
                 write_shard(out, f"-{number:05d}", tokens[keep], answer[keep])
             about["written"] += batch
@@ -121,7 +183,9 @@ def write_corpus(loaded, out: Path, rows: int, length: int, batch: int, prompts:
             about["seconds"] += time.perf_counter() - began
             write_whole(about_file, json.dumps(about))
             bar.update(batch)
-            bar.set_postfix(kept=about["kept"], tokens_per_s=round(about["written"] * length / about["seconds"]))
+            bar.set_postfix(
+                kept=about["kept"], tokens_per_s=round(about["written"] * length / about["seconds"])
+            )
     return about
 
 
@@ -142,10 +206,36 @@ def _corpus(args: argparse.Namespace) -> int:
     prompts = [p["turns"][0] for p in read_prompts(args.prompts)] if args.prompts else []
     cfg = loaded.model.config.get_text_config()
     if args.length > cfg.max_position_embeddings:
-        raise Refusal(f"This target reads at most {cfg.max_position_embeddings} tokens; lower --length.")
+        raise Refusal(
+            f"This target reads at most {cfg.max_position_embeddings} tokens; lower --length."
+        )
     head_dim = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
-    cache = 2 * cfg.num_hidden_layers * cfg.num_key_value_heads * head_dim * args.length * batch * loaded.model.dtype.itemsize
-    print(f"{args.rows} rows of {args.length} tokens, {batch} at once; the cache takes {cache / 2**30:.2f} GiB; time per shard shows after the first.")
-    about = write_corpus(loaded, Path(args.out), args.rows, args.length, batch, prompts, args.unique, args.seed, args.compile)
-    print(f"{about['kept']} of {about['written']} rows kept in {args.out}; {about['written'] * args.length / max(about['seconds'], 1e-9):.0f} tokens a second.")
+    cache = (
+        2
+        * cfg.num_hidden_layers
+        * cfg.num_key_value_heads
+        * head_dim
+        * args.length
+        * batch
+        * loaded.model.dtype.itemsize
+    )
+    print(
+        f"{args.rows} rows of {args.length} tokens, {batch} at once; the cache takes"
+        f" {cache / 2**30:.2f} GiB; time per shard shows after the first."
+    )
+    about = write_corpus(
+        loaded,
+        Path(args.out),
+        args.rows,
+        args.length,
+        batch,
+        prompts,
+        args.unique,
+        args.seed,
+        args.compile,
+    )
+    print(
+        f"{about['kept']} of {about['written']} rows kept in {args.out};"
+        f" {about['written'] * args.length / max(about['seconds'], 1e-9):.0f} tokens a second."
+    )
     return 0

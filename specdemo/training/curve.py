@@ -1,4 +1,6 @@
-"""The learning curve as data and as a picture (SVG by hand: it needs no library and opens in any browser)."""
+"""The learning curve as data and as a picture (SVG by hand: it needs no library and opens in any
+browser).
+"""
 
 from __future__ import annotations
 
@@ -21,30 +23,51 @@ def _panel(title: str, points: list[tuple[float, float]], top: int, colour: str)
 
     line = " ".join(place(x, y) for x, y in points)
     base = top + HIGH - TOP
-    dots = "".join(f'<circle cx="{c.split(",")[0]}" cy="{c.split(",")[1]}" r="2.5" fill="{colour}"/>' for c in line.split()) if len(points) < 60 else ""
+    dots = (
+        "".join(
+            f'<circle cx="{c.split(",")[0]}" cy="{c.split(",")[1]}" r="2.5" fill="{colour}"/>'
+            for c in line.split()
+        )
+        if len(points) < 60
+        else ""
+    )
     return (
-        f'<text x="{LEFT}" y="{top + 18}" font-size="13">{title}</text>'
-        f'<rect x="{LEFT}" y="{top + TOP}" width="{WIDE - LEFT - 20}" height="{HIGH - 2 * TOP}" fill="none" stroke="#bbb"/>'
-        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>{dots}'
-        f'<text x="{LEFT - 6}" y="{top + TOP + 10}" font-size="11" text-anchor="end">{y1:.3g}</text>'
-        f'<text x="{LEFT - 6}" y="{base}" font-size="11" text-anchor="end">{y0:.3g}</text>'
-        f'<text x="{LEFT}" y="{base + 14}" font-size="11">{x0:.3g}</text>'
-        f'<text x="{WIDE - 20}" y="{base + 14}" font-size="11" text-anchor="end">{x1:.3g} steps</text>'
+        f'<text x="{LEFT}" y="{top + 18}" font-size="13">{title}</text><rect x="{LEFT}"'
+        f' y="{top + TOP}" width="{WIDE - LEFT - 20}" height="{HIGH - 2 * TOP}" fill="none"'
+        f' stroke="#bbb"/><polyline points="{line}" fill="none" stroke="{colour}"'
+        f' stroke-width="1.6"/>{dots}<text x="{LEFT - 6}" y="{top + TOP + 10}" font-size="11"'
+        f' text-anchor="end">{y1:.3g}</text><text x="{LEFT - 6}" y="{base}" font-size="11"'
+        f' text-anchor="end">{y0:.3g}</text><text x="{LEFT}" y="{base + 14}"'
+        f' font-size="11">{x0:.3g}</text><text x="{WIDE - 20}" y="{base + 14}" font-size="11"'
+        f' text-anchor="end">{x1:.3g} steps</text>'
     )
 
 
 def draw(curve: list[dict[str, Any]]) -> str:
-    """An SVG of what a run logged: loss, share of right first tokens, and tokens per round where it was evaluated."""
-    wanted = (("training loss", "loss", "#4269d0"), ("first choice right, training text", "first", "#3ca951"),
-              ("tokens per round, held-out prompts, greedy", "tokens_per_round", "#ff725c"))
+    """An SVG of what a run logged: loss, share of right first tokens, and tokens per round where it
+    was evaluated.
+    """
+    wanted = (
+        ("training loss", "loss", "#4269d0"),
+        ("first choice right, training text", "first", "#3ca951"),
+        ("tokens per round, held-out prompts, greedy", "tokens_per_round", "#ff725c"),
+    )
     panels, top = [], 0
     for title, key, colour in wanted:
         points = [(float(p["step"]), float(p[key])) for p in curve if p.get(key) is not None]
         if points:
             panels.append(_panel(title, points, top, colour))
             top += HIGH
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {max(top, 20)}" font-family="sans-serif" fill="#333">'
-    return head + f'<rect width="{WIDE}" height="{max(top, 20)}" fill="#fff"/>' + "".join(panels) + "</svg>"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {max(top, 20)}"'
+        ' font-family="sans-serif" fill="#333">'
+    )
+    return (
+        head
+        + f'<rect width="{WIDE}" height="{max(top, 20)}" fill="#fff"/>'
+        + "".join(panels)
+        + "</svg>"
+    )
 
 
 def write_curve(folder: Path, curve: list[dict[str, Any]]) -> None:

@@ -1,8 +1,9 @@
 """The training text on disk and in batches.
 
-A corpus is a folder of shards written by :mod:`.corpus`: ``tokens*.u16.xz`` (little-endian uint16 ids, row by row; ``.u32.xz`` for
-vocabularies above 65,536), ``assistant_mask*.bits.zlib`` (numpy packbits along axis 1: which tokens the target wrote as an answer) and
-optionally ``corpus.json`` (row length, target). Shards pair up by the text between the first word and the extension.
+A corpus is a folder of shards written by :mod:`.corpus`: ``tokens*.u16.xz`` (little-endian uint16
+ids, row by row; ``.u32.xz`` for vocabularies above 65,536), ``assistant_mask*.bits.zlib`` (numpy
+packbits along axis 1: which tokens the target wrote as an answer) and optionally ``corpus.json``
+(row length, target). Shards pair up by the text between the first word and the extension.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ROW = 576  # tokens a row where no corpus.json says otherwise
 
 @dataclass
 class Corpus:
-    """``tokens`` [N, L] unsigned ids, ``answer`` [N, L] bool (written by the target as an answer), ``about`` from corpus.json."""
+    """``tokens`` [N, L] unsigned ids, ``answer`` [N, L] bool (written by the target as an answer),
+    ``about`` from corpus.json.
+    """
 
     tokens: np.ndarray
     answer: np.ndarray
@@ -39,11 +42,16 @@ class Corpus:
 
 
 def write_shard(folder: Path, name: str, tokens: np.ndarray, answer: np.ndarray) -> None:
-    """One pair of shard files; the mask is renamed into place last, so that a shard without its mask counts as unfinished."""
+    """One pair of shard files; the mask is renamed into place last, so that a shard without its
+    mask counts as unfinished.
+    """
     wide = int(tokens.max(initial=0)) > 65535
     body = lzma.compress(np.ascontiguousarray(tokens, dtype="<u4" if wide else "<u2").tobytes())
     bits = zlib.compress(np.packbits(answer.astype(bool), axis=1).tobytes(), 9)
-    for file, data in ((f"tokens{name}.{'u32' if wide else 'u16'}.xz", body), (f"assistant_mask{name}.bits.zlib", bits)):
+    for file, data in (
+        (f"tokens{name}.{'u32' if wide else 'u16'}.xz", body),
+        (f"assistant_mask{name}.bits.zlib", bits),
+    ):
         write_whole(folder / file, data)
 
 
@@ -52,8 +60,12 @@ def _shard(folder: Path, mask_file: Path, length: int) -> tuple[np.ndarray, np.n
     for ending, kind in (("u16", "<u2"), ("u32", "<u4")):
         file = folder / f"tokens{name}.{ending}.xz"
         if file.exists():
-            tokens = np.frombuffer(lzma.decompress(file.read_bytes()), dtype=kind).reshape(-1, length)
-            packed = np.frombuffer(zlib.decompress(mask_file.read_bytes()), dtype=np.uint8).reshape(len(tokens), -1)
+            tokens = np.frombuffer(lzma.decompress(file.read_bytes()), dtype=kind).reshape(
+                -1, length
+            )
+            packed = np.frombuffer(zlib.decompress(mask_file.read_bytes()), dtype=np.uint8).reshape(
+                len(tokens), -1
+            )
             return tokens, np.unpackbits(packed, axis=1)[:, :length].astype(bool)
     raise FileNotFoundError(file)
 
@@ -63,27 +75,52 @@ def read_corpus(folder: str | Path) -> Corpus:
     folder = Path(folder)
     masks = sorted(folder.glob("assistant_mask*.bits.zlib"))
     if not masks:
-        raise Refusal(f"There is no corpus in {folder}; write one with `python -m specdemo corpus --out {folder}`.")
+        raise Refusal(
+            f"There is no corpus in {folder}; write one with `python -m specdemo corpus --out"
+            f" {folder}`."
+        )
     try:
-        about = json.loads((folder / "corpus.json").read_text()) if (folder / "corpus.json").exists() else {}
+        about = (
+            json.loads((folder / "corpus.json").read_text())
+            if (folder / "corpus.json").exists()
+            else {}
+        )
         shards = [_shard(folder, m, int(about.get("row", ROW))) for m in masks]
     except (OSError, ValueError, EOFError, lzma.LZMAError, zlib.error):
-        raise Refusal(f"The corpus in {folder} is damaged or incomplete; write it again with `python -m specdemo corpus`.") from None
+        raise Refusal(
+            f"The corpus in {folder} is damaged or incomplete; write it again with `python -m"
+            " specdemo corpus`."
+        ) from None
     wide = np.uint32 if any(t.dtype.itemsize > 2 for t, _ in shards) else np.uint16
-    return Corpus(np.concatenate([t.astype(wide) for t, _ in shards]), np.concatenate([m for _, m in shards]), about)
+    return Corpus(
+        np.concatenate([t.astype(wide) for t, _ in shards]),
+        np.concatenate([m for _, m in shards]),
+        about,
+    )
 
 
 def split(corpus: Corpus, held_out: float = 0.01) -> tuple[Corpus, Corpus]:
-    """(training rows, held-out rows). A row's side follows from a hash of its first user turn, so one prompt never sits on both."""
+    """(training rows, held-out rows). A row's side follows from a hash of its first user turn, so
+    one prompt never sits on both.
+    """
     first = corpus.answer.argmax(1)
-    marks = [hashlib.blake2b(row[: max(int(n), 1)].tobytes(), digest_size=4).digest() for row, n in zip(corpus.tokens, first, strict=True)]
+    marks = [
+        hashlib.blake2b(row[: max(int(n), 1)].tobytes(), digest_size=4).digest()
+        for row, n in zip(corpus.tokens, first, strict=True)
+    ]
     out = np.array([int.from_bytes(m, "little") / 2**32 < held_out for m in marks], dtype=bool)
     return corpus.take(np.flatnonzero(~out)), corpus.take(np.flatnonzero(out))
 
 
-def draft_vocabulary(corpus: Corpus, size: int, keep: tuple[int, ...] = (), without: int | None = None) -> torch.Tensor:
-    """At most ``size`` token ids, those the target's answers use most (``keep`` always among them, ``without`` never), ascending, int64."""
-    counts = np.bincount(corpus.tokens[corpus.answer], minlength=int(corpus.tokens.max()) + 1).astype(np.int64)
+def draft_vocabulary(
+    corpus: Corpus, size: int, keep: tuple[int, ...] = (), without: int | None = None
+) -> torch.Tensor:
+    """At most ``size`` token ids, those the target's answers use most (``keep`` always among them,
+    ``without`` never), ascending, int64.
+    """
+    counts = np.bincount(
+        corpus.tokens[corpus.answer], minlength=int(corpus.tokens.max()) + 1
+    ).astype(np.int64)
     counts[list(keep)] = counts.max() + 1
     if without is not None and without < len(counts):
         counts[without] = -1
@@ -92,9 +129,11 @@ def draft_vocabulary(corpus: Corpus, size: int, keep: tuple[int, ...] = (), with
 
 
 class Batches:
-    """Rows and anchors of step ``n``, a pure function of (seed, n): resuming at any step continues the same stream.
+    """Rows and anchors of step ``n``, a pure function of (seed, n): resuming at any step continues
+    the same stream.
 
-    ``rows_at(n)`` gives ``[N]`` row numbers (each epoch its own shuffle); ``generator(n)`` the randomness of everything else in that step.
+    ``rows_at(n)`` gives ``[N]`` row numbers (each epoch its own shuffle); ``generator(n)`` the
+    randomness of everything else in that step.
     """
 
     def __init__(self, rows: int, batch: int, seed: int):
@@ -104,7 +143,10 @@ class Batches:
     def _row(self, index: int) -> int:
         epoch, at = divmod(index, self.rows)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+            self._epoch, self._order = (
+                epoch,
+                np.random.default_rng([self.seed, epoch]).permutation(self.rows),
+            )
         return int(self._order[at])
 
     def rows_at(self, step: int) -> np.ndarray:
@@ -114,10 +156,14 @@ class Batches:
         return torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**63)
 
 
-def choose_anchors(answer: torch.Tensor, count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random anchors of each row, without replacement: ``([N, count] positions, [N, count] bool valid)``.
+def choose_anchors(
+    answer: torch.Tensor, count: int, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random anchors of each row, without replacement: ``([N, count] positions, [N, count] bool
+    valid)``.
 
-    An anchor is an answer token whose successor is one too (both are supervised at inference); rows with fewer are padded, ``valid`` false.
+    An anchor is an answer token whose successor is one too (both are supervised at inference); rows
+    with fewer are padded, ``valid`` false.
     """
     fit = answer[:, :-1] & answer[:, 1:]
     fit[:, 0] = False  # an anchor needs context before it
@@ -126,10 +172,14 @@ def choose_anchors(answer: torch.Tensor, count: int, generator: torch.Generator)
     return position, value >= 0
 
 
-def blocks_of(tokens: torch.Tensor, answer: torch.Tensor, anchors: torch.Tensor, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The true tokens of each block and whether they belong to the same answer: two ``[N, A, B]`` tensors.
+def blocks_of(
+    tokens: torch.Tensor, answer: torch.Tensor, anchors: torch.Tensor, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The true tokens of each block and whether they belong to the same answer: two ``[N, A, B]``
+    tensors.
 
-    Slot k holds the token at anchor + k; a slot counts while the answer has not ended (end-of-turn itself included).
+    Slot k holds the token at anchor + k; a slot counts while the answer has not ended (end-of-turn
+    itself included).
     """
     length = tokens.shape[1]
     where = anchors[..., None] + torch.arange(block_size, device=anchors.device)

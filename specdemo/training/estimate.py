@@ -1,4 +1,6 @@
-"""What a training run will take, said before it starts: arithmetic, memory, and a bound from this device's own matrix speed."""
+"""What a training run will take, said before it starts: arithmetic, memory, and a bound from this
+device's own matrix speed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .trainer import Settings
 
 
 def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations a second of one plain square matrix product here and now (a share of this is what a run can reach)."""
+    """Floating-point operations a second of one plain square matrix product here and now (a share
+    of this is what a run can reach).
+    """
     size = 4096 if device.type == "cuda" else 768
     a = torch.randn(size, size, device=device).to(dtype)
     best = float("inf")
@@ -32,7 +36,8 @@ def _wait(device: torch.device) -> None:
 
 
 def step_flops(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
-    """Multiplications and additions of one step, counted as 2 a weight and token (6 with gradients), attention left out.
+    """Multiplications and additions of one step, counted as 2 a weight and token (6 with
+    gradients), attention left out.
 
     ``words``: size of the draft vocabulary; ``length``: tokens a row.
     """
@@ -44,30 +49,68 @@ def step_flops(target: Any, net: Any, settings: Settings, words: int, length: in
         return tokens * (6 * layers + 4 * words * width + soft + (2 * body if settings.mix else 0))
     lengths = settings.lengths or (net.block_size,)
     rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
-    context = net.fc.weight.numel() + sum(p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections())
+    context = net.fc.weight.numel() + sum(
+        p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections()
+    )
     if settings.kind == "markov":  # the layers are only read, and so is the head, once
-        return tokens * 2 * (body + context) + rows * (2 * layers + 0.6 * (2 * words * width + 6 * sum(p.numel() for p in net.markov.parameters())))
-    return tokens * (2 * body + 6 * context) + rows * (6 * layers + 0.6 * (4 * words * width + soft))  # about 0.6 of the slots carry loss
+        return tokens * 2 * (body + context) + rows * (
+            2 * layers
+            + 0.6 * (2 * words * width + 6 * sum(p.numel() for p in net.markov.parameters()))
+        )
+    # about 0.6 of the slots carry loss
+    return tokens * (2 * body + 6 * context) + rows * (
+        6 * layers + 0.6 * (4 * words * width + soft)
+    )
 
 
 def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
-    """A generous count: what is loaded (on a CPU the whole process), gradient and two moments of each weight, activations kept for the backward pass, one chunk of logits."""
+    """A generous count: what is loaded (on a CPU the whole process), gradient and two moments of
+    each weight, activations kept for the backward pass, one chunk of logits.
+    """
     weights = [*target.parameters(), *net.parameters()]
-    loaded = sum(p.numel() * p.element_size() for p in weights) if weights[0].is_cuda else psutil.Process().memory_info().rss
+    loaded = (
+        sum(p.numel() * p.element_size() for p in weights)
+        if weights[0].is_cuda
+        else psutil.Process().memory_info().rss
+    )
     fixed = loaded + sum(12 * p.numel() for p in net.parameters() if p.requires_grad)
     c = net.config
-    rows = settings.batch * (length if settings.kind == "ar" else settings.anchors * max(settings.lengths or (net.block_size,)))
-    copies = 1 if settings.kind == "ar" else 1 + length / GROUP  # keys and values that a group of blocks brings to its attention call
-    row = len(net.layers) * (24 * 4 * c.hidden_size + 10 * c.intermediate_size + 8 * c.num_attention_heads * c.head_dim * copies)
+    rows = settings.batch * (
+        length
+        if settings.kind == "ar"
+        else settings.anchors * max(settings.lengths or (net.block_size,))
+    )
+    # keys and values that a group of blocks brings to its attention call
+    copies = 1 if settings.kind == "ar" else 1 + length / GROUP
+    row = len(net.layers) * (
+        24 * 4 * c.hidden_size
+        + 10 * c.intermediate_size
+        + 8 * c.num_attention_heads * c.head_dim * copies
+    )
     return fixed + rows * row + 5 * 4 * (settings.chunk or 2**22 // words) * words
 
 
-def estimate(loaded: Any, net: Any, settings: Settings, words: int, length: int, speed: float) -> str:
+def estimate(
+    loaded: Any, net: Any, settings: Settings, words: int, length: int, speed: float
+) -> str:
     """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`."""
     flops = step_flops(loaded.model, net, settings, words, length)
     need = memory_bytes(loaded.model, net, settings, words, length) / 2**30
-    budget = f"{settings.steps} step{'s' * (settings.steps > 1)}" if settings.steps else f"{settings.minutes:g} minutes"
+    budget = (
+        f"{settings.steps} step{'s' * (settings.steps > 1)}"
+        if settings.steps
+        else f"{settings.minutes:g} minutes"
+    )
     least = flops / speed
-    what = f"at least {max(settings.steps * least, 1):.0f} s" if settings.steps else f"at most {60 * settings.minutes / least:.0f} steps"
-    return (f"Training {settings.kind} for {budget} on {loaded.device}: {sum(p.numel() for p in net.parameters() if p.requires_grad) / 1e6:.1f} M weights, about {need:.1f} GiB of memory; "
-            f"{flops / 1e12:.2f} TFLOP a step, {what} at the {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of that).")
+    what = (
+        f"at least {max(settings.steps * least, 1):.0f} s"
+        if settings.steps
+        else f"at most {60 * settings.minutes / least:.0f} steps"
+    )
+    return (
+        f"Training {settings.kind} for {budget} on {loaded.device}:"
+        f" {sum(p.numel() for p in net.parameters() if p.requires_grad) / 1e6:.1f} M weights, about"
+        f" {need:.1f} GiB of memory; {flops / 1e12:.2f} TFLOP a step, {what} at the"
+        f" {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of"
+        " that)."
+    )

@@ -1,9 +1,12 @@
 """How many drafted tokens the target keeps, on text it wrote for held-out prompts.
 
-Under the *match* rule the target's text does not depend on the drafter, so a whole chain race can be computed from one teacher-forced
-reading: ``run[p]`` = how many tokens a drafter anchored at position p gets right in a row, and a round at p leads to p + run[p] + 1. That is
-the race itself, not an estimate of it (a test walks a tiny model step by step and gets the same rounds), at a hundredth of its cost.
-The text may be greedy or sampled; drafts are the drafter's first choices.
+Under the *match* rule the target's text does not depend on the drafter, so a whole chain race can
+be computed from one teacher-forced
+reading: ``run[p]`` = how many tokens a drafter anchored at position p gets right in a row, and a
+    round at p leads to p + run[p] + 1. That is
+the race itself, not an estimate of it (a test walks a tiny model step by step and gets the same
+rounds), at a hundredth of its cost. The text may be greedy or sampled; drafts are the drafter's
+first choices.
 """
 
 from __future__ import annotations
@@ -36,13 +39,17 @@ class Passages:
 
 @dataclass
 class Walk:
-    """Rounds of one or several races: ``accepted`` drafts and ``written`` tokens (the target's own included) of each round."""
+    """Rounds of one or several races: ``accepted`` drafts and ``written`` tokens (the target's own
+    included) of each round.
+    """
 
     accepted: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
 
     def scores(self, depth: int) -> dict[str, Any]:
-        """Tokens per round, accepted drafts per round and the share of rounds that keep at least 1, 2, ... ``depth`` drafts."""
+        """Tokens per round, accepted drafts per round and the share of rounds that keep at least 1,
+        2, ... ``depth`` drafts.
+        """
         got, rounds = np.array(self.accepted or [0]), max(len(self.written), 1)
         return {
             "rounds": len(self.written),
@@ -53,7 +60,9 @@ class Walk:
 
 
 def walk(run: np.ndarray, answer: np.ndarray, into: Walk) -> None:
-    """Race over every answer of one row: ``run [L]`` right drafts from each anchor, ``answer [L]`` bool. The first answer token is the prefill's."""
+    """Race over every answer of one row: ``run [L]`` right drafts from each anchor, ``answer [L]``
+    bool. The first answer token is the prefill's.
+    """
     edges = np.flatnonzero(np.diff(np.concatenate(([0], answer.astype(np.int8), [0]))))
     for first, end in zip(edges[::2], edges[1::2], strict=True):
         at = int(first)
@@ -78,13 +87,30 @@ def first_choice(hidden: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor
 
 
 class Judge:
-    """Measures drafters against one target. ``vocab_ids [Vd]`` maps draft ids to target ids, None = the same."""
+    """Measures drafters against one target. ``vocab_ids [Vd]`` maps draft ids to target ids, None =
+    the same.
+    """
 
-    def __init__(self, target: Any, net: Any, head: torch.Tensor, vocab_ids: torch.Tensor | None, depth: int, precision: torch.dtype | None = None):
-        self.target, self.net, self.head, self.vocab_ids, self.depth = target, net, head, vocab_ids, depth
+    def __init__(
+        self,
+        target: Any,
+        net: Any,
+        head: torch.Tensor,
+        vocab_ids: torch.Tensor | None,
+        depth: int,
+        precision: torch.dtype | None = None,
+    ):
+        self.target, self.net, self.head, self.vocab_ids, self.depth = (
+            target,
+            net,
+            head,
+            vocab_ids,
+            depth,
+        )
         self.embedding = target.get_input_embeddings().weight
         self.precision = precision
-        self.chain: Chain | None = None  # of the net's Markov head, as it is when a judgement begins
+        # of the net's Markov head, as it is when a judgement begins
+        self.chain: Chain | None = None
 
     def _guess(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         best, sure = first_choice(hidden.reshape(-1, hidden.shape[-1]), self.head)
@@ -93,22 +119,42 @@ class Judge:
 
     def look(self) -> None:
         """Take the net's Markov head, if it has one, as it is now."""
-        self.chain = Chain(self.net, self.embedding, self.head, self.vocab_ids) if getattr(self.net, "markov", None) is not None else None
+        self.chain = (
+            Chain(self.net, self.embedding, self.head, self.vocab_ids)
+            if getattr(self.net, "markov", None) is not None
+            else None
+        )
 
     @torch.no_grad()
-    def block_runs(self, tokens: torch.Tensor, anchors: torch.Tensor, features: torch.Tensor, revealed: int = 0, steps: int = 1) -> torch.Tensor:
-        """``[A]`` right tokens in a row after ``revealed`` true ones, for ``anchors [A]`` of one row ``tokens [L]``.
+    def block_runs(
+        self,
+        tokens: torch.Tensor,
+        anchors: torch.Tensor,
+        features: torch.Tensor,
+        revealed: int = 0,
+        steps: int = 1,
+    ) -> torch.Tensor:
+        """``[A]`` right tokens in a row after ``revealed`` true ones, for ``anchors [A]`` of one
+        row ``tokens [L]``.
 
-        ``steps`` > 1: the most confident guesses are fixed after each denoise step (equal shares), as ``specdiff`` does.
+        ``steps`` > 1: the most confident guesses are fixed after each denoise step (equal shares),
+        as ``specdiff`` does.
         """
         B, L, A = self.depth + 1, len(tokens), len(anchors)
         anchors = torch.cat((anchors, anchors[-1:].expand(-A % STEP)))
         where = (anchors[:, None] + torch.arange(B, device=tokens.device))[None]
         truth = torch.where(where < L, tokens[where.clamp(max=L - 1)], -1)
-        ids, masked = truth.clamp(min=0), torch.arange(B, device=tokens.device).expand(truth.shape) > revealed
+        ids, masked = (
+            truth.clamp(min=0),
+            torch.arange(B, device=tokens.device).expand(truth.shape) > revealed,
+        )
         for step in range(steps):
-            with torch.autocast(tokens.device.type, self.precision, enabled=self.precision is not None):
-                hidden = packed_blocks(self.net, self.embedding, features, ids, masked, anchors[None])
+            with torch.autocast(
+                tokens.device.type, self.precision, enabled=self.precision is not None
+            ):
+                hidden = packed_blocks(
+                    self.net, self.embedding, features, ids, masked, anchors[None]
+                )
             if self.chain is not None and steps == 1:
                 ids = self.chain.guess(hidden[0], ids[0], masked[0])[None]
                 break
@@ -123,35 +169,50 @@ class Judge:
 
     @torch.no_grad()
     def ar_runs(self, tokens: torch.Tensor) -> torch.Tensor:
-        """``[L]`` right tokens in a row of the autoregressive drafter, at most ``depth``: a chain is kept while each greedy choice is right."""
+        """``[L]`` right tokens in a row of the autoregressive drafter, at most ``depth``: a chain
+        is kept while each greedy choice is right.
+        """
         with torch.autocast(tokens.device.type, self.precision, enabled=self.precision is not None):
             hidden = self.net(F.embedding(evened(tokens)[None], self.embedding).float())[0]
         right = torch.zeros(len(tokens) + self.depth, dtype=torch.long, device=tokens.device)
         right[: len(tokens) - 1] = (self._guess(hidden)[0][: len(tokens) - 1] == tokens[1:]).long()
         return right.unfold(0, self.depth, 1)[: len(tokens)].cumprod(-1).sum(-1)
 
-    def judge(self, passages: Passages, kind: str, revealed: tuple[int, ...] = (), steps: int = 1, anchors_at_once: int = 128, stride: int = 4) -> dict:
+    def judge(
+        self,
+        passages: Passages,
+        kind: str,
+        revealed: tuple[int, ...] = (),
+        steps: int = 1,
+        anchors_at_once: int = 128,
+        stride: int = 4,
+    ) -> dict:
         """Scores over all passages and by category.
 
         Args:
             kind: ``ar`` or anything else (a block drafter).
-            revealed: also the mean right tokens after that many true tokens were shown, over every ``stride``-th anchor.
+            revealed: also the mean right tokens after that many true tokens were shown, over every
+                ``stride``-th anchor.
         Returns:
-            ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean}}`` with scores as in :class:`Walk`.
+            ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean}}`` with
+            scores as in :class:`Walk`.
         """
         total, parts, after = Walk(), {}, {l: [] for l in revealed}
         taps = None if kind == "ar" else Taps(self.target, self.net.layer_ids)
         device = self.embedding.device
         self.look()
         try:
-            for row, mask, name in zip(passages.tokens, passages.answer, passages.category, strict=True):
+            for row, mask, name in zip(
+                passages.tokens, passages.answer, passages.category, strict=True
+            ):
                 row = row[: int(np.flatnonzero(mask)[-1]) + 1] if mask.any() else row[:1]
                 mask = mask[: len(row)]
                 tokens = torch.from_numpy(row.astype(np.int64)).to(device)
                 if taps is None:
                     run = self.ar_runs(tokens)
                 else:
-                    features = taps.read(evened(tokens)[None])[0]  # what stands behind an anchor is never seen
+                    # what stands behind an anchor is never seen
+                    features = taps.read(evened(tokens)[None])[0]
                     spots = torch.from_numpy(np.flatnonzero(mask)).to(device)
                     run = torch.zeros(len(row), dtype=torch.long, device=device)
                     for some in spots.split(anchors_at_once):
@@ -165,5 +226,16 @@ class Judge:
         finally:
             if taps is not None:
                 taps.close()
-        out = {"all": total.scores(self.depth), "by_category": {n: w.scores(self.depth) for n, w in sorted(parts.items())}}
-        return out | ({"after_revealed": {str(l): round(float(np.mean(v)), 4) if v else None for l, v in after.items()}} if revealed else {})
+        out = {
+            "all": total.scores(self.depth),
+            "by_category": {n: w.scores(self.depth) for n, w in sorted(parts.items())},
+        }
+        return out | (
+            {
+                "after_revealed": {
+                    str(l): round(float(np.mean(v)), 4) if v else None for l, v in after.items()
+                }
+            }
+            if revealed
+            else {}
+        )

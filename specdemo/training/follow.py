@@ -1,4 +1,6 @@
-"""Training and walking a block drafter's Markov head: its states stay as they are, only the head learns (DSpark, arXiv 2607.05147)."""
+"""Training and walking a block drafter's Markov head: its states stay as they are, only the head
+learns (DSpark, arXiv 2607.05147).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ RANK = 512
 
 
 def with_head(net: Any, rank: int = 0) -> Any:
-    """``net`` with everything frozen but its Markov head, a fresh one if it has none (or another rank is asked for)."""
+    """``net`` with everything frozen but its Markov head, a fresh one if it has none (or another
+    rank is asked for).
+    """
     size = net.config.hidden_size
     if net.markov is None or (rank and rank != net.config.markov_rank):
         net.config.markov_rank = rank or RANK
@@ -25,13 +29,17 @@ def with_head(net: Any, rank: int = 0) -> Any:
 
 
 @torch.no_grad()
-def candidates(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, chunk: int = 2048) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def candidates(
+    hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, chunk: int = 2048
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the head chooses among.
 
     Args:
-        hidden: ``[R, H]`` states. head: ``[Vd, H]``. labels: ``[R]`` index into the draft vocabulary.
+        hidden: ``[R, H]`` states. head: ``[Vd, H]``. labels: ``[R]`` index into the draft
+            vocabulary.
     Returns:
-        ``[R, C]`` columns, ``[R, C + 1]`` log-probabilities by the block alone, the last of everything else, and ``[R]`` where the label stands
+        ``[R, C]`` columns, ``[R, C + 1]`` log-probabilities by the block alone, the last of
+        everything else, and ``[R]`` where the label stands
         among them (C: it is no candidate).
     """
     columns, marginal = [], []
@@ -44,35 +52,63 @@ def candidates(hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, c
     return columns, marginal, torch.where(hit.any(1), hit.int().argmax(1), columns.shape[1])
 
 
-def follow_loss(net: Any, embedding: torch.Tensor, head: torch.Tensor, hidden: torch.Tensor, before: torch.Tensor, labels: torch.Tensor,
-                weight: torch.Tensor, chunk: int = 2048) -> tuple[torch.Tensor, torch.Tensor]:
+def follow_loss(
+    net: Any,
+    embedding: torch.Tensor,
+    head: torch.Tensor,
+    hidden: torch.Tensor,
+    before: torch.Tensor,
+    labels: torch.Tensor,
+    weight: torch.Tensor,
+    chunk: int = 2048,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cross-entropy over a slot's candidates and "anything else", given the true token before it.
 
     Args:
-        hidden: ``[R, H]`` the block drafter's states. before: ``[R]`` target ids. labels: ``[R]`` draft vocabulary. weight: ``[R]``.
+        hidden: ``[R, H]`` the block drafter's states. before: ``[R]`` target ids. labels: ``[R]``
+            draft vocabulary. weight: ``[R]``.
     Returns:
         The weighted mean and ``[R]`` bool, whether the first choice is the label.
     """
-    rows, hidden, before, labels, weight = len(hidden), *(evened(x) for x in (hidden, before, labels, weight))
+    rows, hidden, before, labels, weight = (
+        len(hidden),
+        *(evened(x) for x in (hidden, before, labels, weight)),
+    )
     columns, marginal, place = candidates(hidden, head, labels, chunk)
-    logits = marginal + net.markov(hidden, F.embedding(before, embedding), F.embedding(columns, head).float())
+    logits = marginal + net.markov(
+        hidden, F.embedding(before, embedding), F.embedding(columns, head).float()
+    )
     loss = F.cross_entropy(logits, place, reduction="none")
-    return (loss * weight).sum() / weight.sum().clamp(min=1e-6), (logits[:, :-1].argmax(1) == place)[:rows]
+    return (loss * weight).sum() / weight.sum().clamp(min=1e-6), (
+        logits[:, :-1].argmax(1) == place
+    )[:rows]
 
 
 class Chain:
     """Greedy chains through blocks: every guess behind the guess, or the known token, before it."""
 
-    def __init__(self, net: Any, embedding: torch.Tensor, head: torch.Tensor, vocab_ids: torch.Tensor | None):
-        ids = torch.arange(len(head), device=head.device) if vocab_ids is None else vocab_ids.to(head.device)
+    def __init__(
+        self, net: Any, embedding: torch.Tensor, head: torch.Tensor, vocab_ids: torch.Tensor | None
+    ):
+        ids = (
+            torch.arange(len(head), device=head.device)
+            if vocab_ids is None
+            else vocab_ids.to(head.device)
+        )
         self.follow, self.head, self.ids = Follow(net.markov, embedding[ids], head), head, ids
-        self.column = torch.full((len(embedding),), -1, device=head.device).scatter_(0, ids, torch.arange(len(ids), device=head.device))
+        self.column = torch.full((len(embedding),), -1, device=head.device).scatter_(
+            0, ids, torch.arange(len(ids), device=head.device)
+        )
 
     @torch.no_grad()
-    def guess(self, hidden: torch.Tensor, known: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
-        """``[A, B]`` target ids for states ``[A, B, H]``; ``known [A, B]`` stay where they are not ``masked``.
+    def guess(
+        self, hidden: torch.Tensor, known: torch.Tensor, masked: torch.Tensor
+    ) -> torch.Tensor:
+        """``[A, B]`` target ids for states ``[A, B, H]``; ``known [A, B]`` stay where they are not
+        ``masked``.
 
-        A slot behind a token that the block was shown is decided by the block alone, which has seen that token itself.
+        A slot behind a token that the block was shown is decided by the block alone, which has seen
+        that token itself.
         """
         out = known.clone()
         for k in range(1, known.shape[1]):

@@ -1,7 +1,10 @@
-"""What a drafter is trained on: masks, weights by position, and losses. Pure functions, no model inside.
+"""What a drafter is trained on: masks, weights by position, and losses. Pure functions, no model
+inside.
 
-Shapes: ``A`` anchors, ``B`` slots of a block (slot 0 is the anchor), ``R`` rows, ``H`` hidden size, ``Vd`` draft vocabulary.
-Sources: DFlash section 4.2 (weighted cross-entropy), D²SD section 3.4, Eq. 6 and 7 (variable prefix), MDLM (random masks, 1/t),
+Shapes: ``A`` anchors, ``B`` slots of a block (slot 0 is the anchor), ``R`` rows, ``H`` hidden size,
+    ``Vd`` draft vocabulary.
+Sources: DFlash section 4.2 (weighted cross-entropy), D²SD section 3.4, Eq. 6 and 7 (variable
+    prefix), MDLM (random masks, 1/t),
 SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
 """
 
@@ -10,19 +13,25 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-# oneDNN keeps a kernel, megabytes with its buffers, for each of the last thousand sizes it met: 4.5 GB of memory in a run whose every step brought another
+# oneDNN keeps a kernel, megabytes with its buffers, for each of the last thousand sizes it met: 4.5
+# GB of memory in a run whose every step brought another
 STEP = 64
 # decay of the position weights by block size (DFlash appendix A.1: 7 / 5 / 4 for 16 / 10 / 8)
 DECAY = {16: 7.0, 10: 5.0, 8: 4.0}
 
 
 def decay_for(block_size: int) -> float:
-    """The decay length of the position weights: published for 8, 10 and 16 slots, half the block size otherwise."""
+    """The decay length of the position weights: published for 8, 10 and 16 slots, half the block
+    size otherwise.
+    """
     return DECAY.get(block_size, block_size / 2)
 
 
-def visible_prefix(anchors: int, block_size: int, beta: float, generator: torch.Generator | None = None) -> torch.Tensor:
-    """How many true tokens follow each anchor: ``[A]`` int64, Pr(l = j) ∝ beta**j for j = 0 .. B-2 (D²SD Eq. 6).
+def visible_prefix(
+    anchors: int, block_size: int, beta: float, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """How many true tokens follow each anchor: ``[A]`` int64, Pr(l = j) ∝ beta**j for j = 0 .. B-2
+    (D²SD Eq. 6).
 
     At least one slot stays a mask. ``generator`` is a CPU generator.
     """
@@ -31,12 +40,17 @@ def visible_prefix(anchors: int, block_size: int, beta: float, generator: torch.
 
 
 def prefix_masks(visible: torch.Tensor, block_size: int) -> torch.Tensor:
-    """``[A, B]`` bool, true where a slot is a mask: everything after the anchor and its ``visible`` tokens."""
+    """``[A, B]`` bool, true where a slot is a mask: everything after the anchor and its ``visible``
+    tokens.
+    """
     return torch.arange(block_size, device=visible.device) > visible[:, None]
 
 
-def random_masks(anchors: int, block_size: int, generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """MDLM's forward process on a block: ``([A, B] bool masks, [A] t)``, each slot after the anchor masked with probability t ~ U(0, 1].
+def random_masks(
+    anchors: int, block_size: int, generator: torch.Generator | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """MDLM's forward process on a block: ``([A, B] bool masks, [A] t)``, each slot after the anchor
+    masked with probability t ~ U(0, 1].
 
     Every block has at least one mask, drawn uniformly where chance gave none.
     """
@@ -49,33 +63,43 @@ def random_masks(anchors: int, block_size: int, generator: torch.Generator | Non
 
 
 def prefix_weights(visible: torch.Tensor, block_size: int, gamma_d: float) -> torch.Tensor:
-    """``[A, B]`` weights exp(-(k - l - 1) / gamma_d) for slots k > l, 0 elsewhere (DFlash with l = 0; D²SD Eq. 7)."""
+    """``[A, B]`` weights exp(-(k - l - 1) / gamma_d) for slots k > l, 0 elsewhere (DFlash with l =
+    0; D²SD Eq. 7).
+    """
     ahead = torch.arange(block_size, device=visible.device) - visible[:, None] - 1
     return torch.where(ahead >= 0, torch.exp(-ahead / gamma_d), 0.0)
 
 
-def mdlm_weights(masked: torch.Tensor, t: torch.Tensor, inverse_t: bool = False, ceiling: float = 8.0) -> torch.Tensor:
-    """``[A, B]`` weights of the masked slots: 1, or MDLM's 1/t (cut at ``ceiling``, which bounds the variance)."""
+def mdlm_weights(
+    masked: torch.Tensor, t: torch.Tensor, inverse_t: bool = False, ceiling: float = 8.0
+) -> torch.Tensor:
+    """``[A, B]`` weights of the masked slots: 1, or MDLM's 1/t (cut at ``ceiling``, which bounds
+    the variance).
+    """
     scale = (1 / t).clamp(max=ceiling) if inverse_t else torch.ones_like(t)
     return masked * scale[:, None]
 
 
 def chunk_rows(head: torch.Tensor) -> int:
-    """Rows of logits over ``head [Vd, H]`` that are alive at once. On a CPU at most 16 MiB of them: what is larger than 32 MiB is fetched from the
-    system anew every time, page by page (2.0 s a training step instead of 1.8 on two cores with 16,384 words)."""
+    """Rows of logits over ``head [Vd, H]`` that are alive at once. On a CPU at most 16 MiB of them:
+    what is larger than 32 MiB is fetched from the system anew every time, page by page (2.0 s a
+    training step instead of 1.8 on two cores with 16,384 words)."""
     return 4096 if head.device.type == "cuda" else max(64, 2**22 // len(head))
 
 
 def evened(x: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
-    """``[R, ...]`` with rows of ``fill`` behind it up to a multiple of ``STEP``, so that matrix products meet few sizes."""
+    """``[R, ...]`` with rows of ``fill`` behind it up to a multiple of ``STEP``, so that matrix
+    products meet few sizes.
+    """
     return F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % STEP), value=fill)
 
 
 class _RowScore(torch.autograd.Function):
-    """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep over chunks of rows.
+    """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep
+    over chunks of rows.
 
-    The head is frozen, so row r's gradient is one vector, ``(y - q) @ head``, kept as ``[R, H]``: two matrix products in
-    all and never more than ``chunk`` rows of logits alive.
+    The head is frozen, so row r's gradient is one vector, ``(y - q) @ head``, kept as ``[R, H]``:
+    two matrix products in all and never more than ``chunk`` rows of logits alive.
     """
 
     @staticmethod
@@ -84,7 +108,8 @@ class _RowScore(torch.autograd.Function):
         score, sure = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
         hit = torch.empty(rows, dtype=torch.bool, device=hidden.device)
         slope = torch.empty_like(hidden)
-        for at in range(0, rows, chunk):  # every pass over a chunk of logits counts: on a CPU they cost more than the products
+        # every pass over a chunk of logits counts: on a CPU they cost more than the products
+        for at in range(0, rows, chunk):
             part = slice(at, at + chunk)
             label, known = labels[part].clamp(min=0)[:, None], (labels[part] >= 0).float()[:, None]
             logits = (hidden[part].to(head.dtype) @ head.T).float()
@@ -112,40 +137,61 @@ class _RowScore(torch.autograd.Function):
 
 
 def row_scores(
-    hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, teacher: torch.Tensor | None = None, mix: float = 0.0, chunk: int = 2048
+    hidden: torch.Tensor,
+    head: torch.Tensor,
+    labels: torch.Tensor,
+    teacher: torch.Tensor | None = None,
+    mix: float = 0.0,
+    chunk: int = 2048,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-likelihood of each row's label under the drafter, without ever holding ``[R, Vd]`` logits.
+    """Log-likelihood of each row's label under the drafter, without ever holding ``[R, Vd]``
+    logits.
 
     Args:
         hidden: ``[R, H]`` drafter states. head: ``[Vd, H]`` frozen rows of the target's head.
-        labels: ``[R]`` index into the *draft* vocabulary, -1 = not in it (score 0, no gradient; :func:`streak_loss` makes it a failure).
-        teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its distribution is taken over the draft vocabulary.
+        labels: ``[R]`` index into the *draft* vocabulary, -1 = not in it (score 0, no gradient;
+            :func:`streak_loss` makes it a failure).
+        teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its
+            distribution is taken over the draft vocabulary.
         mix: 0 = hard labels, 1 = the target's distribution, between = both.
     Returns:
-        ``[R]`` float32 scores, ``[R]`` log q of the labels without a gradient (the scores, where ``mix`` is 0), and ``[R]`` bool, whether the
-        drafter's first choice is the label.
+        ``[R]`` float32 scores, ``[R]`` log q of the labels without a gradient (the scores, where
+        ``mix`` is 0), and ``[R]`` bool, whether the drafter's first choice is the label.
     """
     if mix > 0 and teacher is None:
         raise ValueError("soft labels need the target's states")
     rows, teacher = len(hidden), None if teacher is None else evened(teacher)
-    score, sure, hit = _RowScore.apply(evened(hidden), head, evened(labels, -1), teacher, float(mix), chunk)
+    score, sure, hit = _RowScore.apply(
+        evened(hidden), head, evened(labels, -1), teacher, float(mix), chunk
+    )
     return score[:rows], sure[:rows], hit[:rows]
 
 
 def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """−Σ w·score / Σ w over rows with positive weight; give 0 to rows outside the answer or the draft vocabulary."""
+    """−Σ w·score / Σ w over rows with positive weight; give 0 to rows outside the answer or the
+    draft vocabulary.
+    """
     return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
 
 
-def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | None = None, surrogate: torch.Tensor | None = None) -> torch.Tensor:
-    """Streak distillation: −mean over blocks of Σ_m Π_{j≤m} q_j (SpecDiff-2 Eq. 6), the expected accepted length for K = 1.
+def streak_loss(
+    logq: torch.Tensor,
+    alive: torch.Tensor,
+    scored: torch.Tensor | None = None,
+    surrogate: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Streak distillation: −mean over blocks of Σ_m Π_{j≤m} q_j (SpecDiff-2 Eq. 6), the expected
+    accepted length for K = 1.
 
     Args:
         logq: ``[A, B-1]`` log q of the true tokens after the anchor.
-        alive: ``[A, B-1]`` bool, false where the token cannot be drafted (past the answer, outside the draft vocabulary): q = 0 there.
-        scored: ``[A, B-1]`` bool, the slots that are masks (default all). A visible slot is right for free: q = 1 and no term of its own.
-        surrogate: ``[A, B-1]`` scores s of :func:`row_scores` for the detached form −Σ_i sg(Π_{j<i} q_j)·s_i, whose gradient reaches late
-            positions sooner; with s = log q it is the paper's, with the target's distribution as labels it has less noise.
+        alive: ``[A, B-1]`` bool, false where the token cannot be drafted (past the answer, outside
+            the draft vocabulary): q = 0 there.
+        scored: ``[A, B-1]`` bool, the slots that are masks (default all). A visible slot is right
+            for free: q = 1 and no term of its own.
+        surrogate: ``[A, B-1]`` scores s of :func:`row_scores` for the detached form −Σ_i sg(Π_{j<i}
+            q_j)·s_i, whose gradient reaches late positions sooner; with s = log q it is the
+            paper's, with the target's distribution as labels it has less noise.
     Returns:
         A scalar, the mean over the blocks with a term.
     """
@@ -154,5 +200,9 @@ def streak_loss(logq: torch.Tensor, alive: torch.Tensor, scored: torch.Tensor | 
     terms = reach & scored
     logq = torch.where(terms, logq, 0.0)
     total = logq.cumsum(1)
-    value = total.exp() if surrogate is None else (total - logq).exp().detach() * torch.where(terms, surrogate, 0.0)
+    value = (
+        total.exp()
+        if surrogate is None
+        else (total - logq).exp().detach() * torch.where(terms, surrogate, 0.0)
+    )
     return -(value * terms).sum() / terms.any(1).sum().clamp(min=1)

@@ -1,9 +1,13 @@
-"""Which shape is worth its milliseconds: block drafters of several depths and block lengths, trained on one budget each and judged by what they would write a second.
+"""Which shape is worth its milliseconds: block drafters of several depths and block lengths,
+trained on one budget each and judged by what they would write a second.
 
-    python -m specdemo.training.shapes --corpus DIR --out DIR --layers 2 3 4 6 --slots 8 12 16 --minutes 3 [other options of `specdemo train`]
+    python -m specdemo.training.shapes --corpus DIR --out DIR --layers 2 3 4 6 --slots 8 12 16
+    --minutes 3 [other options of `specdemo train`]
 
-A deeper drafter is right more often and takes longer; a longer block can run further and makes the target's pass wider. Neither tokens per round nor
-milliseconds decide alone, so each drafter is judged at every chain it can write, on one reading of the same held-out text, with costs measured here.
+A deeper drafter is right more often and takes longer; a longer block can run further and makes the
+target's pass wider. Neither tokens per round nor milliseconds decide alone, so each drafter is
+judged at every chain it can write, on one reading of the same held-out text, with costs measured
+here.
 """
 
 from __future__ import annotations
@@ -30,13 +34,30 @@ CHAINS = (3, 5, 7, 11, 15)  # masks in a block; the target's pass has one row mo
 
 
 def trained(args: argparse.Namespace, layers: int, slots: int, extra: list[str]) -> Path:
-    """The drafter of one shape; one that was finished before is left alone, one that was interrupted goes on."""
+    """The drafter of one shape; one that was finished before is left alone, one that was
+    interrupted goes on.
+    """
     out = args.out / f"{layers}x{slots}"
     if not (out / "drafter" / "training.json").is_file():
         parser = argparse.ArgumentParser()
         add_arguments(parser)
-        words = ["--kind", "block", "--pair", args.pair, "--corpus", str(args.corpus), "--out", str(out), "--minutes", str(args.minutes),
-                 "--layers", str(layers), "--block-size", str(slots), *extra]
+        words = [
+            "--kind",
+            "block",
+            "--pair",
+            args.pair,
+            "--corpus",
+            str(args.corpus),
+            "--out",
+            str(out),
+            "--minutes",
+            str(args.minutes),
+            "--layers",
+            str(layers),
+            "--block-size",
+            str(slots),
+            *extra,
+        ]
         if (out / "checkpoint.safetensors").is_file():
             words += ["--resume", str(out)]
         train_main(parser.parse_args(words))
@@ -46,7 +67,9 @@ def trained(args: argparse.Namespace, layers: int, slots: int, extra: list[str])
 
 
 def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[str, Any]]:
-    """One row for every chain this drafter can write: tokens per round on held-out rows, milliseconds, and the speed-up these two predict."""
+    """One row for every chain this drafter can write: tokens per round on held-out rows,
+    milliseconds, and the speed-up these two predict.
+    """
     loaded = engine.loaded
     net = read_drafter(folder, loaded)
     plain = min(engine.cost[engine.ar_width], engine.one_row_ms)
@@ -58,10 +81,30 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
     text = corpus_passages(split(read_corpus(corpus))[1], rows)["mixed"]
     out = []
     for gamma in chains:
-        judge = Judge(loaded.model, learned, head if vocab is None else head[vocab].contiguous(), vocab, gamma, torch.bfloat16 if head.dtype == torch.bfloat16 else None)
-        tokens, draft_ms, pass_ms = judge.judge(text, "block")["all"]["tokens_per_round"], draft[f"1x{gamma + 1}"], engine.row_ms(gamma + 1)
-        out.append({"layers": net.config.num_hidden_layers, "slots": net.block_size, "chain": gamma, "tokens_per_round": tokens, "draft_ms": draft_ms,
-                    "pass_ms": pass_ms, "speedup": tokens * plain / (draft_ms + pass_ms)})
+        judge = Judge(
+            loaded.model,
+            learned,
+            head if vocab is None else head[vocab].contiguous(),
+            vocab,
+            gamma,
+            torch.bfloat16 if head.dtype == torch.bfloat16 else None,
+        )
+        tokens, draft_ms, pass_ms = (
+            judge.judge(text, "block")["all"]["tokens_per_round"],
+            draft[f"1x{gamma + 1}"],
+            engine.row_ms(gamma + 1),
+        )
+        out.append(
+            {
+                "layers": net.config.num_hidden_layers,
+                "slots": net.block_size,
+                "chain": gamma,
+                "tokens_per_round": tokens,
+                "draft_ms": draft_ms,
+                "pass_ms": pass_ms,
+                "speedup": tokens * plain / (draft_ms + pass_ms),
+            }
+        )
     return out
 
 
@@ -71,20 +114,42 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         key = row["layers"], row["slots"]
         best[key] = max(row, best.get(key, row), key=lambda r: r["speedup"])
-    lines = ["| layers | slots | best chain | tokens per round | draft ms | target's pass ms | predicted speed-up |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        (
+            "| layers | slots | best chain | tokens per round | draft ms | target's pass ms |"
+            " predicted speed-up |"
+        ),
+        "|---|---|---|---|---|---|---|",
+    ]
     for r in sorted(best.values(), key=lambda r: -r["speedup"]):
-        lines.append(f"| {r['layers']} | {r['slots']} | {r['chain']} | {r['tokens_per_round']:.2f} | {r['draft_ms']:.1f} | {r['pass_ms']:.1f} | {r['speedup']:.2f} |")
+        lines.append(
+            f"| {r['layers']} | {r['slots']} | {r['chain']} | {r['tokens_per_round']:.2f} |"
+            f" {r['draft_ms']:.1f} | {r['pass_ms']:.1f} | {r['speedup']:.2f} |"
+        )
     return "\n".join(lines)
 
 
 def command() -> argparse.ArgumentParser:
     """The options of the comparison; all others go to ``specdemo train``."""
-    parser = argparse.ArgumentParser(prog="python -m specdemo.training.shapes", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m specdemo.training.shapes", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--pair", default="smollm2-135m")
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="a folder for the runs; a stopped comparison goes on there")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="a folder for the runs; a stopped comparison goes on there",
+    )
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 3, 4, 6])
-    parser.add_argument("--slots", type=int, nargs="+", default=[8, 12, 16], help="slots of a block, anchor included")
+    parser.add_argument(
+        "--slots",
+        type=int,
+        nargs="+",
+        default=[8, 12, 16],
+        help="slots of a block, anchor included",
+    )
     parser.add_argument("--minutes", type=float, default=3.0, help="of every one of them")
     parser.add_argument("--rows", type=int, default=24, help="held-out rows they are judged on")
     return parser
@@ -94,11 +159,24 @@ def compare(args: argparse.Namespace, extra: list[str]) -> None:
     """Train what is missing, judge everything, write ``shapes.json`` and ``shapes.md``."""
     if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
         raise Refusal(f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}.")
-    folders = [trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots]
+    folders = [
+        trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots
+    ]
     with in_words(args.out, "--rows"):
         engine = load_engine(args.pair)
         rows = [row for folder in folders for row in judged(engine, folder, args.corpus, args.rows)]
-        (args.out / "shapes.json").write_text(json.dumps({"hardware": engine.hardware(), "dtype": str(engine.target.dtype).removeprefix("torch."), "minutes": args.minutes, "options": extra, "rows": rows}, indent=1))
+        (args.out / "shapes.json").write_text(
+            json.dumps(
+                {
+                    "hardware": engine.hardware(),
+                    "dtype": str(engine.target.dtype).removeprefix("torch."),
+                    "minutes": args.minutes,
+                    "options": extra,
+                    "rows": rows,
+                },
+                indent=1,
+            )
+        )
         (args.out / "shapes.md").write_text(table(rows) + "\n")
     print(table(rows))
 

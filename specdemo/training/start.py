@@ -1,4 +1,6 @@
-"""Where a drafter's weights come from before training: random, the target's own layers, or a drafter folder."""
+"""Where a drafter's weights come from before training: random, the target's own layers, or a
+drafter folder.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,31 @@ def spread(count: int, first: int, last: int) -> list[int]:
 def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
     """The fields a drafter of ``layers`` layers shares with its target."""
     c = target_config
-    rope = dict(getattr(c, "rope_parameters", None) or {"rope_type": "default", "rope_theta": getattr(c, "rope_theta", 10000.0)})
+    rope = dict(
+        getattr(c, "rope_parameters", None)
+        or {"rope_type": "default", "rope_theta": getattr(c, "rope_theta", 10000.0)}
+    )
     return {
-        "hidden_size": c.hidden_size, "intermediate_size": c.intermediate_size, "num_hidden_layers": layers,
-        "num_attention_heads": c.num_attention_heads, "num_key_value_heads": c.num_key_value_heads,
-        "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads, "rms_norm_eps": c.rms_norm_eps,
-        "rope_parameters": rope, "max_position_embeddings": c.max_position_embeddings, "vocab_size": c.vocab_size,
+        "hidden_size": c.hidden_size,
+        "intermediate_size": c.intermediate_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": c.num_attention_heads,
+        "num_key_value_heads": c.num_key_value_heads,
+        "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        "rms_norm_eps": c.rms_norm_eps,
+        "rope_parameters": rope,
+        "max_position_embeddings": c.max_position_embeddings,
+        "vocab_size": c.vocab_size,
     }
 
 
 def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np.ndarray) -> int:
-    """The id that stands for the mask: one of the target's ``rows`` of embedding that is no word and that it never writes, as loaders of block drafters demand.
+    """The id that stands for the mask: one of the target's ``rows`` of embedding that is no word
+    and that it never writes, as loaders of block drafters demand.
 
-    ``written [n]`` counts how often each id stands in the corpus. The last special token that never does, else a row that no token has, else padding,
-    unknown or start of text; and if all of them were written, as a target may at a high temperature, the one written least.
+    ``written [n]`` counts how often each id stands in the corpus. The last special token that never
+    does, else a row that no token has, else padding, unknown or start of text; and if all of them
+    were written, as a target may at a high temperature, the one written least.
     """
     named = set(tokenizer.get_vocab().values())
     roles = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id)
@@ -52,36 +65,66 @@ def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np
 
     free = [i for i in range(rows) if (i in special or i not in named) and i not in eos_ids]
     if not free:
-        raise Refusal("This target has no special token to spare for the mask; add one to its tokenizer, or train --kind ar.")
+        raise Refusal(
+            "This target has no special token to spare for the mask; add one to its tokenizer, or"
+            " train --kind ar."
+        )
     return min(free, key=worse)
 
 
-def fresh(target: Any, kind: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int, mask_id: int | None = None) -> ArDrafter | BlockDrafter:
+def fresh(
+    target: Any,
+    kind: str,
+    layers: int,
+    block_size: int,
+    draft_vocab: torch.Tensor | None,
+    seed: int,
+    mask_id: int | None = None,
+) -> ArDrafter | BlockDrafter:
     """A drafter with random weights whose shape follows the target's; float32, on the CPU."""
     config = target.config.get_text_config()
     torch.manual_seed(seed)
     vocab = None if draft_vocab is None else draft_vocab.to(torch.int32)
     if kind == "ar":
         has_norm = hasattr(target.get_decoder().layers[0].self_attn, "q_norm")
-        return ArDrafter(ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab).float()
+        return ArDrafter(
+            ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab
+        ).float()
     depth = config.num_hidden_layers
-    return BlockDrafter(BlockDrafterConfig(
-        **shape_of(config, layers), block_size=block_size, mask_token_id=mask_id, num_target_layers=depth, target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
-        qk_norm=hasattr(target.get_decoder().layers[0].self_attn, "q_norm"), context_projection="own", mask_embedding="learned"), vocab).float()
+    return BlockDrafter(
+        BlockDrafterConfig(
+            **shape_of(config, layers),
+            block_size=block_size,
+            mask_token_id=mask_id,
+            num_target_layers=depth,
+            target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
+            qk_norm=hasattr(target.get_decoder().layers[0].self_attn, "q_norm"),
+            context_projection="own",
+            mask_embedding="learned",
+        ),
+        vocab,
+    ).float()
 
 
 @torch.no_grad()
 def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
-    """Start every drafter layer from one of the target's, first and last among them; returns which. Biases the drafter lacks are left out."""
+    """Start every drafter layer from one of the target's, first and last among them; returns which.
+    Biases the drafter lacks are left out.
+    """
     body = target.get_decoder()
     chosen = spread(len(net.layers), 0, len(body.layers) - 1)
     chosen += [chosen[-1]] * (len(net.layers) - len(chosen))
     for layer, index in zip(net.layers, chosen, strict=True):
         source = dict(body.layers[index].named_parameters())
         for name, own in layer.named_parameters():
-            value = source.get(name.replace("context_k_proj", "k_proj").replace("context_v_proj", "v_proj"))
+            value = source.get(
+                name.replace("context_k_proj", "k_proj").replace("context_v_proj", "v_proj")
+            )
             if value is None or value.shape != own.shape:
-                raise Refusal("This target's layers have another form than the drafter's; train with --start random.")
+                raise Refusal(
+                    "This target's layers have another form than the drafter's; train with --start"
+                    " random."
+                )
             own.copy_(value.float())
     net.norm.weight.copy_(body.norm.weight.float())
     if getattr(net, "mask_embedding", None) is not None:
@@ -90,14 +133,23 @@ def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
 
 
 def starting_drafter(
-    target: Any, kind: str, start: str, layers: int, block_size: int, draft_vocab: torch.Tensor | None, seed: int = 0, mask_id: int | None = None
+    target: Any,
+    kind: str,
+    start: str,
+    layers: int,
+    block_size: int,
+    draft_vocab: torch.Tensor | None,
+    seed: int = 0,
+    mask_id: int | None = None,
 ) -> tuple[ArDrafter | BlockDrafter, str]:
     """The network to train and one phrase about its beginning.
 
     Args:
-        layers, block_size: 0 = 4 and 16, or those of the folder, from which fewer layers may be kept.
+        layers, block_size: 0 = 4 and 16, or those of the folder, from which fewer layers may be
+            kept.
         mask_id: see :func:`spare_token`; a drafter folder keeps its own if it has one.
-        start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab`` None keeps its own).
+        start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab``
+            None keeps its own).
     """
     if start not in ("random", "target-layers"):
         net, began = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
@@ -110,25 +162,49 @@ def starting_drafter(
     return net, f"the target's layers {', '.join(map(str, copy_target_layers(net, target)))}"
 
 
-def _from_folder(target: Any, kind: str, folder: Path, layers: int, block_size: int, draft_vocab: torch.Tensor | None) -> tuple[Any, str]:
+def _from_folder(
+    target: Any,
+    kind: str,
+    folder: Path,
+    layers: int,
+    block_size: int,
+    draft_vocab: torch.Tensor | None,
+) -> tuple[Any, str]:
     if not (folder / "config.json").is_file():
         run = folder.parent if (folder.parent / checkpoint.NAME).is_file() else folder
-        unfinished = f" Its run was stopped before its end; go on with --resume {run}." if (run / checkpoint.NAME).is_file() else ""
-        raise Refusal(f"There is no finished drafter in {folder}; give --start a drafter folder, target-layers or random.{unfinished}")
+        unfinished = (
+            f" Its run was stopped before its end; go on with --resume {run}."
+            if (run / checkpoint.NAME).is_file()
+            else ""
+        )
+        raise Refusal(
+            f"There is no finished drafter in {folder}; give --start a drafter folder,"
+            f" target-layers or random.{unfinished}"
+        )
     net = read_drafter(folder)
     if isinstance(net, ArDrafter) != (kind == "ar"):
-        raise Refusal(f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter; choose another --kind or --start.")
+        raise Refusal(
+            f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter;"
+            " choose another --kind or --start."
+        )
     if net.config.hidden_size != target.config.get_text_config().hidden_size:
-        raise Refusal(f"The drafter in {folder} has another width than this target; start from one trained for it, or from target-layers.")
+        raise Refusal(
+            f"The drafter in {folder} has another width than this target; start from one trained"
+            " for it, or from target-layers."
+        )
     if layers > net.config.num_hidden_layers:
-        raise Refusal(f"The drafter in {folder} has {net.config.num_hidden_layers} layers; give --layers at most that, or start from target-layers.")
+        raise Refusal(
+            f"The drafter in {folder} has {net.config.num_hidden_layers} layers; give --layers at"
+            " most that, or start from target-layers."
+        )
     kept = ""
     if 0 < layers < net.config.num_hidden_layers:
         kept = f", of which layers {', '.join(map(str, keep_layers(net, layers)))} are kept"
     if kind != "ar":
         net.config.block_size = block_size or net.config.block_size
         if kind != "markov":
-            net.markov, net.config.markov_rank = None, 0  # it belongs to the states that are about to change
+            # it belongs to the states that are about to change
+            net.markov, net.config.markov_rank = None, 0
     if draft_vocab is not None:
         net.draft_vocab = draft_vocab.to(torch.int32)
     return net.float().requires_grad_(True), f"the drafter in {folder.name}{kept}"
@@ -140,5 +216,8 @@ def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
     net.layers = torch.nn.ModuleList(net.layers[i] for i in chosen)
     for index, layer in enumerate(net.layers):
         layer.index = index
-    net.config.num_hidden_layers, net.config.layer_types = count, [net.config.layer_types[i] for i in chosen]
+    net.config.num_hidden_layers, net.config.layer_types = (
+        count,
+        [net.config.layer_types[i] for i in chosen],
+    )
     return chosen

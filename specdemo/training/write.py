@@ -1,7 +1,10 @@
-"""The target writes many rows at once: one position a step for all rows, forced tokens where the text is given, on a static cache.
+"""The target writes many rows at once: one position a step for all rows, forced tokens where the
+text is given, on a static cache.
 
-Rows need no padding: a row's given text is fed token by token until its own words begin, so every row stands at the same position, and nothing
-leaves the device before the end. Sampling is Gumbel-max, argmax(logits + T·g), so T = 0 is greedy in the same formula.
+Rows need no padding: a row's given text is fed token by token until its own words begin, so every
+    row stands at the same position, and nothing
+leaves the device before the end. Sampling is Gumbel-max, argmax(logits + T·g), so T = 0 is greedy
+in the same formula.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ USER, ANSWER, OVER = 0, 1, 2
 
 @dataclass
 class Chat:
-    """The token pieces of a chat template: what precedes a user turn, what turns it over to the assistant, what opens the next user turn."""
+    """The token pieces of a chat template: what precedes a user turn, what turns it over to the
+    assistant, what opens the next user turn.
+    """
 
     opening: list[int]
     to_assistant: list[int]  # begins with the token that ends a user turn
@@ -34,25 +39,50 @@ def chat_options(pair: Any) -> dict[str, bool]:
     return {} if pair.thinking is None else {"enable_thinking": pair.thinking}
 
 
-def chat_pieces(tokenizer: Any, eos_ids: tuple[int, ...], options: dict[str, bool] | None = None) -> Chat:
-    """Cut the tokenizer's own chat template around sentinels; refuses templates whose turns do not end in a token of their own."""
+def chat_pieces(
+    tokenizer: Any, eos_ids: tuple[int, ...], options: dict[str, bool] | None = None
+) -> Chat:
+    """Cut the tokenizer's own chat template around sentinels; refuses templates whose turns do not
+    end in a token of their own.
+    """
     if not getattr(tokenizer, "chat_template", None):
-        raise Refusal("This target's tokenizer has no chat template, so it cannot invent prompts; choose an instruction-tuned target.")
+        raise Refusal(
+            "This target's tokenizer has no chat template, so it cannot invent prompts; choose an"
+            " instruction-tuned target."
+        )
     one, two, three = "QXQX", "ZWZW", "VKVK"
 
     def render(turns: list[tuple[str, str]], ask: bool) -> str:
-        return tokenizer.apply_chat_template([{"role": r, "content": c} for r, c in turns], tokenize=False, add_generation_prompt=ask, **(options or {}))
+        return tokenizer.apply_chat_template(
+            [{"role": r, "content": c} for r, c in turns],
+            tokenize=False,
+            add_generation_prompt=ask,
+            **(options or {}),
+        )
 
     first = render([("user", one)], True)
     both = render([("user", one), ("assistant", two), ("user", three)], False)
     try:
         parts = first.split(one)[0], first.split(one)[1], both.split(two)[1].split(three)[0]
     except IndexError:
-        raise Refusal("This target's chat template hides the user's words, so it cannot invent prompts; use another target.") from None
-    opening, to_assistant, to_user = ([int(i) for i in tokenizer(p, add_special_tokens=False).input_ids] for p in parts)
+        raise Refusal(
+            "This target's chat template hides the user's words, so it cannot invent prompts; use"
+            " another target."
+        ) from None
+    opening, to_assistant, to_user = (
+        [int(i) for i in tokenizer(p, add_special_tokens=False).input_ids] for p in parts
+    )
     special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
-    if not to_assistant or not to_user or to_assistant[0] not in special or to_user[0] not in special:
-        raise Refusal("In this target's chat template a turn does not end with a token of its own, so prompts cannot be invented; use another target.")
+    if (
+        not to_assistant
+        or not to_user
+        or to_assistant[0] not in special
+        or to_user[0] not in special
+    ):
+        raise Refusal(
+            "In this target's chat template a turn does not end with a token of its own, so prompts"
+            " cannot be invented; use another target."
+        )
     return Chat(opening, to_assistant, to_user, tuple(dict.fromkeys((*eos_ids, to_user[0]))))
 
 
@@ -66,32 +96,58 @@ class Writer:
         self.cache = StaticCache(config=target.config, max_cache_len=length)
         self.step = torch.compile(self._step, mode="reduce-overhead") if compile else self._step
         # the argument's name changed within the transformers versions supported
-        self.name = "cache" if "cache" in inspect.signature(type(self.body).forward).parameters else "past_key_values"
+        self.name = (
+            "cache"
+            if "cache" in inspect.signature(type(self.body).forward).parameters
+            else "past_key_values"
+        )
 
     def _step(self, ids: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        out = self.body(input_ids=ids, position_ids=position, use_cache=True, **{self.name: self.cache})
+        out = self.body(
+            input_ids=ids, position_ids=position, use_cache=True, **{self.name: self.cache}
+        )
         return self.head(out.last_hidden_state[:, -1]).float()
 
     @torch.no_grad()
     def write(
-        self, forced: torch.Tensor, temperature: torch.Tensor, generator: torch.Generator, chat: Chat, phase: torch.Tensor | None = None,
-        turns: bool = True, tick: Callable[[int], None] | None = None,
+        self,
+        forced: torch.Tensor,
+        temperature: torch.Tensor,
+        generator: torch.Generator,
+        chat: Chat,
+        phase: torch.Tensor | None = None,
+        turns: bool = True,
+        tick: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Fill the rows to the end.
 
         Args:
-            forced: ``[rows, length]`` int64, given tokens, -1 where the target writes. The first token of every row is given.
+            forced: ``[rows, length]`` int64, given tokens, -1 where the target writes. The first
+                token of every row is given.
             temperature: ``[rows]`` of the answers; user turns are sampled at 1.
-            generator: on the model's device. phase: ``[rows]`` who speaks first, USER (default) or ANSWER.
-            turns: after an answer open another user turn; otherwise the row is over and repeats its end token.
+            generator: on the model's device. phase: ``[rows]`` who speaks first, USER (default) or
+                ANSWER.
+            turns: after an answer open another user turn; otherwise the row is over and repeats its
+                end token.
         Returns:
-            ``[rows, length]`` tokens, ``[rows, length]`` bool (tokens the target wrote as an answer, its end-of-turn included).
+            ``[rows, length]`` tokens, ``[rows, length]`` bool (tokens the target wrote as an
+            answer, its end-of-turn included).
         """
-        forced, answer = forced.to(self.device), torch.zeros_like(forced, dtype=torch.bool, device=self.device)
-        phase = torch.full((self.rows,), USER, device=self.device) if phase is None else phase.to(self.device)
+        forced, answer = (
+            forced.to(self.device),
+            torch.zeros_like(forced, dtype=torch.bool, device=self.device),
+        )
+        phase = (
+            torch.full((self.rows,), USER, device=self.device)
+            if phase is None
+            else phase.to(self.device)
+        )
         heat = temperature.to(self.device, torch.float32)
         ends = torch.tensor(chat.eos_ids, device=self.device)
-        pieces = {USER: torch.tensor(chat.to_assistant[1:], device=self.device), ANSWER: torch.tensor(chat.to_user[1:], device=self.device)}
+        pieces = {
+            USER: torch.tensor(chat.to_assistant[1:], device=self.device),
+            ANSWER: torch.tensor(chat.to_user[1:], device=self.device),
+        }
         given = int((forced >= 0).long().cumprod(1).sum(1).min())
         if given < 1:
             raise ValueError("every row needs a first token")
@@ -99,7 +155,13 @@ class Writer:
         self.cache.reset()
         logits = self._step(tokens[:, :given], torch.arange(given, device=self.device)[None])
         for at in range(given, self.length):
-            noise = -torch.log(-torch.log(torch.rand(logits.shape, device=self.device, generator=generator).clamp_(1e-20, 1 - 1e-7)))
+            noise = -torch.log(
+                -torch.log(
+                    torch.rand(logits.shape, device=self.device, generator=generator).clamp_(
+                        1e-20, 1 - 1e-7
+                    )
+                )
+            )
             warm = torch.where(phase == USER, 1.0, heat)
             pick = (logits + warm[:, None] * noise).argmax(-1)
             free = forced[:, at] < 0
@@ -112,7 +174,9 @@ class Writer:
                 _force(forced, at + 1, asked, pieces[USER])
                 _force(forced, at + 1, ended, pieces[ANSWER])
             else:
-                forced[:, at + 1 :] = torch.where(ended[:, None], token[:, None], forced[:, at + 1 :])
+                forced[:, at + 1 :] = torch.where(
+                    ended[:, None], token[:, None], forced[:, at + 1 :]
+                )
             phase = torch.where(asked, ANSWER, torch.where(ended, USER if turns else OVER, phase))
             if tick is not None:
                 tick(at)
@@ -128,4 +192,6 @@ def _force(forced: torch.Tensor, at: int, rows: torch.Tensor, piece: torch.Tenso
     """Write ``piece`` into ``forced[rows, at:]`` without asking the device which rows those are."""
     room = max(min(len(piece), forced.shape[1] - at), 0)
     if room:
-        forced[:, at : at + room] = torch.where(rows[:, None], piece[:room], forced[:, at : at + room])
+        forced[:, at : at + room] = torch.where(
+            rows[:, None], piece[:room], forced[:, at : at + room]
+        )

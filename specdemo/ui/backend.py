@@ -1,4 +1,6 @@
-"""Where the page's races come from: this process, or a function on the other side of a process border (ZeroGPU)."""
+"""Where the page's races come from: this process, or a function on the other side of a process
+border (ZeroGPU).
+"""
 
 from __future__ import annotations
 
@@ -40,18 +42,34 @@ class Backend:
 
         return race(engine, make_request(ask), cancel)
 
-    def bench(self, engine: Any, methods: list[str], prompts: list[tuple[str, str]], new_tokens: int, cancel: threading.Event) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
-        """A short bench over (category, prompt) pairs: (share done, report so far or None, what comes next)."""
+    def bench(
+        self,
+        engine: Any,
+        methods: list[str],
+        prompts: list[tuple[str, str]],
+        new_tokens: int,
+        cancel: threading.Event,
+    ) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
+        """A short bench over (category, prompt) pairs: (share done, report so far or None, what
+        comes next).
+        """
         from ..bench import Item, short_run
 
-        return short_run(engine, methods, [Item(str(n), category, prompt) for n, (category, prompt) in enumerate(prompts, 1)], new_tokens, cancel=cancel)
+        return short_run(
+            engine,
+            methods,
+            [Item(str(n), category, prompt) for n, (category, prompt) in enumerate(prompts, 1)],
+            new_tokens,
+            cancel=cancel,
+        )
 
 
 class BorderBackend(Backend):
-    """Races run by ``stream(pair, ask)``, a generator of plain event dicts in a process that has the GPU for a short while.
+    """Races run by ``stream(pair, ask)``, a generator of plain event dicts in a process that has
+    the GPU for a short while.
 
-    Nothing but plain values crosses. A refusal comes as ``{"refusal": sentence}``, because exceptions do not travel well; Stop closes the
-    generator, which is looked at between two events.
+    Nothing but plain values crosses. A refusal comes as ``{"refusal": sentence}``, because
+    exceptions do not travel well; Stop closes the generator, which is looked at between two events.
     """
 
     can_bench = False  # it would use up a visitor's share of the GPU
@@ -60,7 +78,9 @@ class BorderBackend(Backend):
         self.stream = stream
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
-        """Only the files: fetching them on the other side would use up a visitor's share of the GPU."""
+        """Only the files: fetching them on the other side would use up a visitor's share of the
+        GPU.
+        """
         from ..models.fetch import target_folder
         from ..models.pairs import get_pair
 
@@ -91,7 +111,9 @@ def _engine(pair: str) -> Any:
 
 
 def gpu_stream(pair: str, ask: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Plain event dicts of one race, for the far side of a :class:`BorderBackend`; the engine stays there while that process lives."""
+    """Plain event dicts of one race, for the far side of a :class:`BorderBackend`; the engine stays
+    there while that process lives.
+    """
     from ..engine import race
 
     try:
@@ -102,5 +124,7 @@ def gpu_stream(pair: str, ask: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def gpu_seconds(pair: str, ask: dict[str, Any]) -> int:
-    """How long to ask ZeroGPU for: loading and measuring, then both lanes at a pace that any GPU keeps."""
+    """How long to ask ZeroGPU for: loading and measuring, then both lanes at a pace that any GPU
+    keeps.
+    """
     return min(110, 30 + round(0.06 * ask["max_new_tokens"]))

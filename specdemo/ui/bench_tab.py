@@ -23,20 +23,40 @@ def words_of(report: dict[str, Any]) -> str:
     from ..bench.html import facts, headline, tables
 
     remarks = "".join(f"<li>{escape(str(r))}</li>" for r in report["remarks"])
-    return f'<div class="sd-bench">{headline(report)}<ul>{remarks}</ul>{"".join(tables(report))}<details><summary>How it was measured</summary>{facts(report)}</details></div>'
+    return (
+        "<div"
+        f' class="sd-bench">{headline(report)}<ul>{remarks}</ul>{"".join(tables(report))}<details><summary>How'
+        f" it was measured</summary>{facts(report)}</details></div>"
+    )
 
 
 def figures_of(report: dict[str, Any]) -> list[Any]:
     from ..bench.html import bars, scatter, spread, times
 
     named = [
-        ("Speed-up over plain decoding, by category", bars(report, "speedup", "times plain decoding", 1.0)),
-        ("Tokens per round, by category", bars(report, "tokens_per_round", "tokens per round", None)),
+        (
+            "Speed-up over plain decoding, by category",
+            bars(report, "speedup", "times plain decoding", 1.0),
+        ),
+        (
+            "Tokens per round, by category",
+            bars(report, "tokens_per_round", "tokens per round", None),
+        ),
         ("Speed-up of every prompt", spread(report)),
         ("Predicted and measured", scatter(report)),
         ("Where the time goes", times(report)),
     ]
-    return [figure.update_layout(template="none", title={"text": title, "font": {"size": 15}, "y": 0.98}, margin={"t": 50}, height=540, legend=LEGEND, modebar={"remove": BUTTONS}) for title, figure in named]
+    return [
+        figure.update_layout(
+            template="none",
+            title={"text": title, "font": {"size": 15}, "y": 0.98},
+            margin={"t": 50},
+            height=540,
+            legend=LEGEND,
+            modebar={"remove": BUTTONS},
+        )
+        for title, figure in named
+    ]
 
 
 def read(path: Path | None) -> list[Any]:
@@ -45,24 +65,45 @@ def read(path: Path | None) -> list[Any]:
 
     blank = [gr.update(value=None, visible=False)] * 5
     if path is None:
-        return ["No report lies in <code>assets/bench</code> yet; make one with <code>python -m specdemo bench</code>, or run a short one below.", *blank]
+        return [
+            (
+                "No report lies in <code>assets/bench</code> yet; make one with <code>python -m"
+                " specdemo bench</code>, or run a short one below."
+            ),
+            *blank,
+        ]
     try:
         return shown(load_report(path))
     except Refusal as refusal:
         return [escape(str(refusal)), *blank]
     except (KeyError, TypeError, ValueError, AttributeError):
         traceback.print_exc()
-        return [f"The report {escape(path.name)} is damaged; make it again with <code>python -m specdemo bench</code>.", *blank]
+        return [
+            (
+                f"The report {escape(path.name)} is damaged; make it again with <code>python -m"
+                " specdemo bench</code>."
+            ),
+            *blank,
+        ]
 
 
 def shown(report: dict[str, Any]) -> list[Any]:
-    return [words_of(report), *(gr.update(value=figure, visible=True) for figure in figures_of(report))]
+    return [
+        words_of(report),
+        *(gr.update(value=figure, visible=True) for figure in figures_of(report)),
+    ]
 
 
 def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
     files = {path.stem: path for path in sorted(folder.glob("*.json"))}
     with gr.Row():
-        choice = gr.Dropdown(list(files), value=next(iter(files), None), label="Report", visible=bool(files), elem_id="bench-report")
+        choice = gr.Dropdown(
+            list(files),
+            value=next(iter(files), None),
+            label="Report",
+            visible=bool(files),
+            elem_id="bench-report",
+        )
     words = gr.HTML("", elem_id="bench-words")
     plots = [gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(5)]
     outputs = [words, *plots]
@@ -79,10 +120,22 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
 
 def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
     methods, pairs = server.methods, server.pairs
-    with gr.Accordion("Measure here: a short run on this machine", open=False, elem_id="bench-here"):
-        gr.Markdown("Every prompt is answered plainly, by each method, and plainly again; the two plain runs show how much of a difference is noise. A few prompts give a rough picture, a report from the command line a good one.")
-        chosen = gr.CheckboxGroup([(m.title, name) for name, m in methods.items() if name != "ar"], value=[n for n in ("best", "block") if n in methods], label="Methods")
-        prompts = gr.CheckboxGroup(list(EXAMPLES), value=list(EXAMPLES)[:3], label=f"Prompts (at most {MOST_PROMPTS})")
+    with gr.Accordion(
+        "Measure here: a short run on this machine", open=False, elem_id="bench-here"
+    ):
+        gr.Markdown(
+            "Every prompt is answered plainly, by each method, and plainly again; the two plain"
+            " runs show how much of a difference is noise. A few prompts give a rough picture, a"
+            " report from the command line a good one."
+        )
+        chosen = gr.CheckboxGroup(
+            [(m.title, name) for name, m in methods.items() if name != "ar"],
+            value=[n for n in ("best", "block") if n in methods],
+            label="Methods",
+        )
+        prompts = gr.CheckboxGroup(
+            list(EXAMPLES), value=list(EXAMPLES)[:3], label=f"Prompts (at most {MOST_PROMPTS})"
+        )
         tokens = gr.Slider(16, MOST_TOKENS, value=48, step=8, label="New tokens")
         with gr.Row():
             run = gr.Button("Measure", variant="primary", elem_id="bench-run")
@@ -103,7 +156,13 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             for message, fraction in server.engines.wait(pair):
                 yield [progress_words(message, fraction), *keep]
             items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in texts if t in EXAMPLES]
-            steps = server.backend.bench(server.engines.get(pair), [n for n in names if n in methods], items, int(min(new, MOST_TOKENS)), ticket.cancel)
+            steps = server.backend.bench(
+                server.engines.get(pair),
+                [n for n in names if n in methods],
+                items,
+                int(min(new, MOST_TOKENS)),
+                ticket.cancel,
+            )
             for fraction, report, what in server.engines.thread.each(steps):
                 yield [progress_words(what, fraction), *(shown(report) if report else keep)]
         except Refusal as refusal:
@@ -122,8 +181,22 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         server.visitors.stop(request.session_hash)
         return "Stopping …"
 
-    at_once = {"queue": False, "show_progress": "hidden", "api_visibility": "private", "trigger_mode": "multiple"}
+    at_once = {
+        "queue": False,
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "trigger_mode": "multiple",
+    }
     ticket = gr.State("")
     run.click(enter, [chosen, prompts, tokens], ticket, **at_once).then(
-        measure, ticket, [state, *outputs], concurrency_id=queue, concurrency_limit=1, trigger_mode="multiple", show_progress="full", show_progress_on=[state], api_visibility="private")
+        measure,
+        ticket,
+        [state, *outputs],
+        concurrency_id=queue,
+        concurrency_limit=1,
+        trigger_mode="multiple",
+        show_progress="full",
+        show_progress_on=[state],
+        api_visibility="private",
+    )
     stop.click(end, None, state, **at_once)

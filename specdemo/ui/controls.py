@@ -1,4 +1,6 @@
-"""The controls beside the race: one group of sliders a method, built from its parameter dataclass."""
+"""The controls beside the race: one group of sliders a method, built from its parameter
+dataclass.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LAST_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Limits:
-    """What one visitor may ask for. A public Space allows less and only the pair that needs no download."""
+    """What one visitor may ask for. A public Space allows less and only the pair that needs no
+    download.
+    """
 
     prompt_chars: int = 12_000
     new_tokens: int = 1024
@@ -31,9 +35,14 @@ class Limits:
 
     def check(self, prompt: str, new_tokens: int) -> None:
         if len(prompt) > self.prompt_chars:
-            raise Refusal(f"The prompt has {len(prompt):,} characters and this page reads at most {self.prompt_chars:,}; shorten it.")
+            raise Refusal(
+                f"The prompt has {len(prompt):,} characters and this page reads at most"
+                f" {self.prompt_chars:,}; shorten it."
+            )
         if not 1 <= new_tokens <= self.new_tokens:
-            raise Refusal(f"The number of new tokens must be from 1 to {self.new_tokens}, not {new_tokens}.")
+            raise Refusal(
+                f"The number of new tokens must be from 1 to {self.new_tokens}, not {new_tokens}."
+            )
 
 
 def fields_of(params: type) -> list[dataclasses.Field]:
@@ -44,8 +53,21 @@ def control(field: dataclasses.Field) -> gr.components.Component:
     """A slider for a number, a dropdown for a word."""
     meta = field.metadata
     if "options" in meta:
-        return gr.Dropdown(list(meta["options"]), value=field.default, label=field.name, info=meta.get("help"), interactive=True)
-    return gr.Slider(meta["low"], meta["high"], value=field.default, step=meta.get("step") or (1 if isinstance(field.default, int) else 0.05), label=field.name, info=meta.get("help"))
+        return gr.Dropdown(
+            list(meta["options"]),
+            value=field.default,
+            label=field.name,
+            info=meta.get("help"),
+            interactive=True,
+        )
+    return gr.Slider(
+        meta["low"],
+        meta["high"],
+        value=field.default,
+        step=meta.get("step") or (1 if isinstance(field.default, int) else 0.05),
+        label=field.name,
+        info=meta.get("help"),
+    )
 
 
 class MethodControls:
@@ -67,15 +89,33 @@ class MethodControls:
 
     def values(self, method: str, all_values: list[Any]) -> dict[str, Any]:
         """The chosen method's parameters out of all controls' values."""
-        return {field: value for (name, field, _), value in zip(self.parts, all_values, strict=True) if name == method}
+        return {
+            field: value
+            for (name, field, _), value in zip(self.parts, all_values, strict=True)
+            if name == method
+        }
 
     def show(self, method: str) -> list[Any]:
         """Updates of the groups, in order."""
-        return [gr.update(visible=name == method and bool(fields_of(self.methods[name].params))) for name in self.groups]
+        return [
+            gr.update(visible=name == method and bool(fields_of(self.methods[name].params)))
+            for name in self.groups
+        ]
 
     def fill(self, method: str, params: Mapping[str, Any]) -> list[Any]:
-        """Updates of all controls: ``params`` for ``method`` where they are within limits, nothing elsewhere."""
-        return [gr.update(value=params[field]) if name == method and field in params and fits(self.methods[name].params, field, params[field]) else gr.skip() for name, field, _ in self.parts]
+        """Updates of all controls: ``params`` for ``method`` where they are within limits, nothing
+        elsewhere.
+        """
+        return [
+            (
+                gr.update(value=params[field])
+                if name == method
+                and field in params
+                and fits(self.methods[name].params, field, params[field])
+                else gr.skip()
+            )
+            for name, field, _ in self.parts
+        ]
 
 
 def fits(params: type, name: str, value: Any) -> bool:
@@ -85,16 +125,28 @@ def fits(params: type, name: str, value: Any) -> bool:
         return False
     if "options" in meta:
         return value in meta["options"]
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and meta["low"] <= value <= meta["high"]
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and meta["low"] <= value <= meta["high"]
+    )
 
 
 def rule_choices(method: Any) -> list[tuple[str, str]]:
-    words = {"match": "match: the very same tokens", "ratio": "ratio: the same distribution", "point-mass": "point mass: the same distribution"}
+    words = {
+        "match": "match: the very same tokens",
+        "ratio": "ratio: the same distribution",
+        "point-mass": "point mass: the same distribution",
+    }
     return [(words.get(rule, rule), rule) for rule in method.rules]
 
 
-def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits) -> tuple[dict[str, Any], list[str]]:
-    """What a share link fills in, and the names of what was unknown or out of place and is left out."""
+def from_link(
+    query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits
+) -> tuple[dict[str, Any], list[str]]:
+    """What a share link fills in, and the names of what was unknown or out of place and is left
+    out.
+    """
     out: dict[str, Any] = {}
     wrong: list[str] = []
     if query.get("prompt", "").strip() and len(query["prompt"]) <= limits.prompt_chars:
@@ -109,10 +161,19 @@ def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[
             params = None
         out["params"] = params if isinstance(params, dict) else {}
         wrong += [] if isinstance(params, dict) else ["params"]
-        wrong += [str(name) for name, value in out["params"].items() if not fits(methods[out["method"]].params, name, value)]
+        wrong += [
+            str(name)
+            for name, value in out["params"].items()
+            if not fits(methods[out["method"]].params, name, value)
+        ]
     if query.get("pair") in pairs:
         out["pair"] = query["pair"]
-    for key, low, high, kind in (("seed", 0, LAST_SEED, int), ("new", 1, limits.new_tokens, int), ("temperature", 0.0, 2.0, float), ("top_p", 0.05, 1.0, float)):
+    for key, low, high, kind in (
+        ("seed", 0, LAST_SEED, int),
+        ("new", 1, limits.new_tokens, int),
+        ("temperature", 0.0, 2.0, float),
+        ("top_p", 0.05, 1.0, float),
+    ):
         try:
             value = kind(query[key])
         except KeyError:
@@ -121,5 +182,9 @@ def from_link(query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[
             value = None
         if value is not None and low <= value <= high:
             out[key] = value
-    wrong += [key for key in ("prompt", "method", "rule", "pair", "seed", "new", "temperature", "top_p") if query.get(key) and key not in out]
+    wrong += [
+        key
+        for key in ("prompt", "method", "rule", "pair", "seed", "new", "temperature", "top_p")
+        if query.get(key) and key not in out
+    ]
     return out, wrong

@@ -1,4 +1,6 @@
-"""A race as one HTML file that needs nothing else: the same renderer, the events inside, no network."""
+"""A race as one HTML file that needs nothing else: the same renderer, the events inside, no
+network.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .view import script, style
 
 
 def safe_json(data: Any) -> str:
-    """JSON that can stand inside a script element: no ``<``, no line separators that old parsers take for line ends."""
+    """JSON that can stand inside a script element: no ``<``, no line separators that old parsers
+    take for line ends.
+    """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -48,5 +52,11 @@ mountPage(document.getElementById("race"), JSON.parse(document.getElementById("e
 
 
 def export_html(events: list[Event] | list[dict[str, Any]]) -> str:
-    """The whole page as text. Model text lies in it only as JSON data and is drawn through ``textContent``."""
-    return PAGE % {"style": style(), "script": script(), "events": safe_json([as_dict(e) for e in events])}
+    """The whole page as text. Model text lies in it only as JSON data and is drawn through
+    ``textContent``.
+    """
+    return PAGE % {
+        "style": style(),
+        "script": script(),
+        "events": safe_json([as_dict(e) for e in events]),
+    }

@@ -1,4 +1,6 @@
-"""From the engine's events to what the page receives: windows of plain dicts, a copy of recent runs, engines that load behind the page."""
+"""From the engine's events to what the page receives: windows of plain dicts, a copy of recent
+runs, engines that load behind the page.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ from typing import Any
 from ..errors import Refusal
 from ..events import Event
 
-WINDOW_SECONDS = 0.04  # at most 25 messages a second: the browser has no back-pressure and would lag behind a fast engine
-BESIDE_SECONDS = 0.35  # the same where the browser shares the engine's processor: computing and drawing take turns
-DRAWN_SECONDS = 0.7  # how long to wait until such a browser has drawn; a tab in the background never says so
+# at most 25 messages a second: the browser has no back-pressure and would lag behind a fast engine
+WINDOW_SECONDS = 0.04
+# the same where the browser shares the engine's processor: computing and drawing take turns
+BESIDE_SECONDS = 0.35
+# how long to wait until such a browser has drawn; a tab in the background never says so
+DRAWN_SECONDS = 0.7
 RUNS_KEPT = 16
 
 
@@ -24,10 +29,16 @@ def as_dict(event: Event | dict[str, Any]) -> dict[str, Any]:
     return event if isinstance(event, dict) else event.to_dict()
 
 
-def windows(events: Iterable[Event | dict[str, Any]], gap: float = WINDOW_SECONDS, clock: Callable[[], float] = time.perf_counter) -> Iterator[list[dict[str, Any]]]:
-    """Group events so that two groups are at least ``gap`` seconds apart; the first and the last go out at once.
+def windows(
+    events: Iterable[Event | dict[str, Any]],
+    gap: float = WINDOW_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[list[dict[str, Any]]]:
+    """Group events so that two groups are at least ``gap`` seconds apart; the first and the last go
+    out at once.
 
-    Nothing waits: a group leaves with the first event that comes after its time is up, or with the end, also where the end is an error.
+    Nothing waits: a group leaves with the first event that comes after its time is up, or with the
+        end, also where the end is an error.
     """
     group: list[dict[str, Any]] = []
     due, broken = float("-inf"), None
@@ -48,8 +59,10 @@ def windows(events: Iterable[Event | dict[str, Any]], gap: float = WINDOW_SECOND
 class OneThread:
     """A daemon thread on which everything that computes takes its turn.
 
-    OpenMP keeps a team of threads for every thread that ever computed, and with two teams on the same cores each waits for the other at every
-    step: measured on two cores, a model loaded on one thread and run on another decodes at half speed. Gradio asks for the next item of
+    OpenMP keeps a team of threads for every thread that ever computed, and with two teams on the
+    same cores each waits for the other at every
+    step: measured on two cores, a model loaded on one thread and run on another decodes at half
+        speed. Gradio asks for the next item of
     a generator on whichever thread is free.
     """
 
@@ -96,7 +109,11 @@ class Runs:
 
     def note_drawn(self, ask: Any) -> None:
         """The browser has ``count`` events of ``run`` on screen."""
-        if isinstance(ask, dict) and isinstance(ask.get("count"), int) and str(ask.get("run")) in self.runs:
+        if (
+            isinstance(ask, dict)
+            and isinstance(ask.get("count"), int)
+            and str(ask.get("run")) in self.runs
+        ):
             with self.lock:
                 self.drawn[str(ask["run"])] = ask["count"]
                 self.lock.notify_all()
@@ -110,11 +127,13 @@ class Runs:
         """Events ``from`` on of ``run``; an unknown run has none."""
         if not isinstance(ask, dict) or not isinstance(ask.get("from"), int):
             return []
-        return self.runs.get(str(ask.get("run")), [])[max(0, ask["from"]):]
+        return self.runs.get(str(ask.get("run")), [])[max(0, ask["from"]) :]
 
 
 class Engines:
-    """Engines by pair, one in memory at a time, loaded behind the page by the thread that also runs them."""
+    """Engines by pair, one in memory at a time, loaded behind the page by the thread that also runs
+    them.
+    """
 
     def __init__(self, factory: Callable[..., Any]):
         self.factory = factory
@@ -153,14 +172,18 @@ class Engines:
             self.changed.notify_all()
 
     def free_for(self, pair: str) -> bool:
-        """Whether loading ``pair`` now would push no other pair out of memory, perhaps in the middle of somebody's race."""
+        """Whether loading ``pair`` now would push no other pair out of memory, perhaps in the
+        middle of somebody's race.
+        """
         return self.pair in (None, pair)
 
     def ready(self, pair: str) -> bool:
         return self.pair == pair and self.engine is not None
 
     def wait(self, pair: str, patience: float = 0.5) -> Iterator[tuple[str, float | None]]:
-        """Yields (message, fraction) while ``pair`` loads and returns when :meth:`get` will succeed; raises what the loading raised."""
+        """Yields (message, fraction) while ``pair`` loads and returns when :meth:`get` will
+        succeed; raises what the loading raised.
+        """
         while not self.ready(pair):
             if self.pair == pair and self.failed is not None and self.loading.done():
                 failed, self.failed, self.pair = self.failed, None, None  # the next run tries again

@@ -41,21 +41,37 @@ body.sd-racing #status [data-testid="status-tracker"] { display: none !important
 def theme() -> gr.themes.Base:
     """System fonts only: nothing is fetched from elsewhere."""
     return gr.themes.Base(
-        primary_hue=gr.themes.colors.blue, neutral_hue=gr.themes.colors.slate, text_size=gr.themes.sizes.text_lg,
-        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"], font_mono=["ui-monospace", "Consolas", "monospace"],
+        primary_hue=gr.themes.colors.blue,
+        neutral_hue=gr.themes.colors.slate,
+        text_size=gr.themes.sizes.text_lg,
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "Consolas", "monospace"],
     )
 
 
 def launch_options() -> dict[str, Any]:
     """What ``demo.launch`` needs beside ports."""
-    return {"theme": theme(), "css": CSS, "head": f"<script>{head_script()}</script>", "footer_links": ["api", "settings"], "show_error": True, "ssr_mode": False, "max_file_size": "1mb"}
+    return {
+        "theme": theme(),
+        "css": CSS,
+        "head": f"<script>{head_script()}</script>",
+        "footer_links": ["api", "settings"],
+        "show_error": True,
+        "ssr_mode": False,
+        "max_file_size": "1mb",
+    }
 
 
 def build_demo(
-    backend: Backend | None = None, methods: Mapping[str, Any] | None = None, pairs: Mapping[str, Any] | None = None,
-    limits: Limits | None = None, assets: Path = ASSETS,
+    backend: Backend | None = None,
+    methods: Mapping[str, Any] | None = None,
+    pairs: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    assets: Path = ASSETS,
 ) -> gr.Blocks:
-    """The whole page. Everything it shows beside models can be replaced, which is how it is tested."""
+    """The whole page. Everything it shows beside models can be replaced, which is how it is
+    tested.
+    """
     limits = limits or Limits.from_env()
     if methods is None:
         from ..drafters import METHODS as methods
@@ -64,10 +80,15 @@ def build_demo(
 
         pairs = load_pairs()
         if not limits.every_pair:
-            pairs = dict(list(pairs.items())[:1])  # a public Space loads nothing but the embedded pair
+            # a public Space loads nothing but the embedded pair
+            pairs = dict(list(pairs.items())[:1])
     server = Server(backend or Backend(), methods, pairs, limits, assets / "traces")
     with gr.Blocks(title="SpecDemo", analytics_enabled=False) as demo:
-        gr.Markdown("# SpecDemo\nThe same text, written twice: word by word, and by checking whole blocks that a small diffusion model guessed.", elem_classes="sd-title")
+        gr.Markdown(
+            "# SpecDemo\nThe same text, written twice: word by word, and by checking whole blocks"
+            " that a small diffusion model guessed.",
+            elem_classes="sd-title",
+        )
         with gr.Tabs():
             with gr.Tab("Race", id="race"):
                 race_tab(demo, server)
@@ -87,7 +108,9 @@ def build_demo(
 
 
 def idle_quietly(demo: gr.Blocks) -> None:
-    """Let Gradio look for work 20 times a second instead of 1,000, as it does on Windows: its looking alone took 6 % of a core away from the race."""
+    """Let Gradio look for work 20 times a second instead of 1,000, as it does on Windows: its
+    looking alone took 6 % of a core away from the race.
+    """
     for name, seconds in (("sleep_when_free", 0.05), ("progress_update_sleep_when_free", 0.1)):
         if hasattr(demo._queue, name):
             setattr(demo._queue, name, seconds)
@@ -100,7 +123,17 @@ def first_name(server: Server) -> str | None:
 def first_value(server: Server) -> dict[str, Any] | None:
     """The recording that plays while the models load."""
     name = first_name(server)
-    return {"run": f"recorded-{name}", "from": 0, "events": pack(server.recorded(name)), "live": False, "badge": "recording"} if name else None
+    return (
+        {
+            "run": f"recorded-{name}",
+            "from": 0,
+            "events": pack(server.recorded(name)),
+            "live": False,
+            "badge": "recording",
+        }
+        if name
+        else None
+    )
 
 
 def race_tab(demo: gr.Blocks, server: Server) -> None:
@@ -109,11 +142,31 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
     first_pair = next(iter(pairs))
     with gr.Row():
         with gr.Column(scale=5, min_width=300):
-            prompt = gr.Textbox(next(iter(EXAMPLES.values())), label="Prompt", lines=3, max_lines=5, elem_id="prompt")
+            prompt = gr.Textbox(
+                next(iter(EXAMPLES.values())),
+                label="Prompt",
+                lines=3,
+                max_lines=5,
+                elem_id="prompt",
+            )
         with gr.Column(scale=4, min_width=300, elem_classes="sd-tight"):
             with gr.Row(elem_classes="sd-tight"):
-                method = gr.Dropdown([(m.title, name) for name, m in methods.items()], value=default, label="Method", elem_id="method", min_width=200, scale=3)
-                example = gr.Dropdown([("choose …", ""), *((name, name) for name in EXAMPLES)], label="Example prompts", value="", elem_id="example", min_width=140, scale=2)
+                method = gr.Dropdown(
+                    [(m.title, name) for name, m in methods.items()],
+                    value=default,
+                    label="Method",
+                    elem_id="method",
+                    min_width=200,
+                    scale=3,
+                )
+                example = gr.Dropdown(
+                    [("choose …", ""), *((name, name) for name in EXAMPLES)],
+                    label="Example prompts",
+                    value="",
+                    elem_id="example",
+                    min_width=140,
+                    scale=2,
+                )
             with gr.Row(elem_classes="sd-tight"):
                 run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=80, scale=1)
@@ -123,19 +176,62 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
         status = gr.Markdown("", elem_id="status")
     with gr.Accordion("Settings", open=False, elem_id="settings"):
         with gr.Row():
-            pair = gr.Dropdown([(p.title, name) for name, p in pairs.items()], value=first_pair, label="Pair of models", elem_id="pair")
-            rule = gr.Dropdown(rule_choices(methods[default]), value=methods[default].rules[0], label="Acceptance rule", elem_id="rule")
-            new_tokens = gr.Slider(1, limits.new_tokens, value=min(96, limits.new_tokens), step=1, label="New tokens", elem_id="new-tokens")
+            pair = gr.Dropdown(
+                [(p.title, name) for name, p in pairs.items()],
+                value=first_pair,
+                label="Pair of models",
+                elem_id="pair",
+            )
+            rule = gr.Dropdown(
+                rule_choices(methods[default]),
+                value=methods[default].rules[0],
+                label="Acceptance rule",
+                elem_id="rule",
+            )
+            new_tokens = gr.Slider(
+                1,
+                limits.new_tokens,
+                value=min(96, limits.new_tokens),
+                step=1,
+                label="New tokens",
+                elem_id="new-tokens",
+            )
         with gr.Row():
-            temperature = gr.Slider(0, 2, value=0, step=0.05, label="Temperature", info="0 = always the likeliest token", elem_id="temperature")
+            temperature = gr.Slider(
+                0,
+                2,
+                value=0,
+                step=0.05,
+                label="Temperature",
+                info="0 = always the likeliest token",
+                elem_id="temperature",
+            )
             top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
-            seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")  # its limits are the server's to name, in a sentence
+            # its limits are the server's to name, in a sentence
+            seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")
         controls = MethodControls(methods, default)
     view = race_view(first_value(server), server.server_functions(), elem_id="race-view")
-    with gr.Accordion("Tokens against time, to zoom and hover (drawn at the end of a race on this machine)", open=True):
-        plot = gr.Plot(charts.tokens_over_time(server.recorded(first_name(server))), show_label=False, elem_id="plot")
+    with gr.Accordion(
+        "Tokens against time, to zoom and hover (drawn at the end of a race on this machine)",
+        open=True,
+    ):
+        plot = gr.Plot(
+            charts.tokens_over_time(server.recorded(first_name(server))),
+            show_label=False,
+            elem_id="plot",
+        )
 
-    everything = [prompt, method, pair, rule, new_tokens, temperature, top_p, seed, *controls.components]
+    everything = [
+        prompt,
+        method,
+        pair,
+        rule,
+        new_tokens,
+        temperature,
+        top_p,
+        seed,
+        *controls.components,
+    ]
 
     def ask_of(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*values[:8], controls.values(values[1], list(values[8:])))
@@ -144,35 +240,82 @@ def race_tab(demo: gr.Blocks, server: Server) -> None:
         return server.enter(request, *ask_of(values))
 
     def on_step(request: gr.Request, *values: Any) -> tuple[Any, Any]:
-        """Once more with nothing changed: on to the next round. Otherwise a run begins, standing before its first round."""
+        """Once more with nothing changed: on to the next round. Otherwise a run begins, standing
+        before its first round.
+        """
         return server.step(request, *ask_of(values))
 
     quiet = {"api_visibility": "private", "show_progress": "hidden"}
     at_once = quiet | {"queue": False, "trigger_mode": "multiple"}
-    in_line = {"concurrency_id": QUEUE, "concurrency_limit": 1, "trigger_mode": "multiple", "api_visibility": "private", "show_progress": "full", "show_progress_on": [status]}
+    in_line = {
+        "concurrency_id": QUEUE,
+        "concurrency_limit": 1,
+        "trigger_mode": "multiple",
+        "api_visibility": "private",
+        "show_progress": "full",
+        "show_progress_on": [status],
+    }
     ticket = gr.State("")  # read when its turn comes
-    gr.on([run.click, prompt.submit], on_enter, everything, [view, ticket], **at_once).then(server.run, ticket, [view, plot], **in_line)
-    step.click(on_step, everything, [view, ticket], **at_once).then(server.run, ticket, [view, plot], **in_line)
+    gr.on([run.click, prompt.submit], on_enter, everything, [view, ticket], **at_once).then(
+        server.run, ticket, [view, plot], **in_line
+    )
+    step.click(on_step, everything, [view, ticket], **at_once).then(
+        server.run, ticket, [view, plot], **in_line
+    )
     stop.click(server.stop, None, view, **at_once)
     example.input(lambda name: EXAMPLES.get(name, gr.skip()), example, prompt, **quiet, queue=False)
 
     def on_method(name: str) -> list[Any]:
-        return [methods[name].explain, gr.update(choices=rule_choices(methods[name]), value=methods[name].rules[0]), *controls.show(name)]
+        return [
+            methods[name].explain,
+            gr.update(choices=rule_choices(methods[name]), value=methods[name].rules[0]),
+            *controls.show(name),
+        ]
 
-    method.input(on_method, method, [explain, rule, *controls.groups.values()], **quiet, queue=False)
+    method.input(
+        on_method, method, [explain, rule, *controls.groups.values()], **quiet, queue=False
+    )
 
     def on_load(request: gr.Request) -> list[Any]:
         link, wrong = from_link(dict(request.query_params), methods, list(pairs), limits)
         name = link.get("method", default)
-        # what the link does not name is left alone: on a slow machine the visitor may have chosen already
-        rules = gr.update(choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0])) if {"method", "rule"} & set(link) else gr.skip()
-        chosen = [methods[name].explain, *controls.show(name)] if "method" in link else [gr.skip()] * (1 + len(controls.groups))
-        plain = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("prompt", "method", "pair")]
-        rest = [gr.update(value=link[key]) if key in link else gr.skip() for key in ("new", "temperature", "top_p", "seed")]
-        news = {"refusal": f"This link asks for what is not here ({', '.join(wrong)}); the usual values were put in their place."} if wrong else gr.skip()
+        # what the link does not name is left alone: on a slow machine the visitor may have chosen
+        # already
+        rules = (
+            gr.update(
+                choices=rule_choices(methods[name]), value=link.get("rule", methods[name].rules[0])
+            )
+            if {"method", "rule"} & set(link)
+            else gr.skip()
+        )
+        chosen = (
+            [methods[name].explain, *controls.show(name)]
+            if "method" in link
+            else [gr.skip()] * (1 + len(controls.groups))
+        )
+        plain = [
+            gr.update(value=link[key]) if key in link else gr.skip()
+            for key in ("prompt", "method", "pair")
+        ]
+        rest = [
+            gr.update(value=link[key]) if key in link else gr.skip()
+            for key in ("new", "temperature", "top_p", "seed")
+        ]
+        news = (
+            {
+                "refusal": (
+                    f"This link asks for what is not here ({', '.join(wrong)}); the usual values"
+                    " were put in their place."
+                )
+            }
+            if wrong
+            else gr.skip()
+        )
         return [*plain, rules, *rest, *controls.fill(name, link.get("params", {})), *chosen, news]
 
-    demo.load(on_load, None, [*everything, explain, *controls.groups.values(), view], **quiet, queue=False)
+    demo.load(
+        on_load, None, [*everything, explain, *controls.groups.values(), view], **quiet, queue=False
+    )
     demo.load(server.loading, pair, status, concurrency_limit=None, **quiet)
     pair.input(server.loading, pair, status, concurrency_limit=None, **quiet)
 
@@ -182,12 +325,20 @@ def add_api(server: Server) -> None:
     first_pair = next(iter(server.pairs))
 
     def race(
-        prompt: str, method: str = default, max_new_tokens: int = 64, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0,
-        rule: str = "match", pair: str = first_pair, params: dict = {},  # noqa: B006 - Gradio reads the default's type
+        prompt: str,
+        method: str = default,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        rule: str = "match",
+        pair: str = first_pair,
+        params: dict = {},  # noqa: B006 - Gradio reads the default's type
     ) -> str:
         """Run one race and stream its events.
 
-        Every message is JSON text: a list of new events, each an object with a "kind". The last event is "done"; its "result" holds both
+        Every message is JSON text: a list of new events, each an object with a "kind". The last
+            event is "done"; its "result" holds both
         lanes' tokens, seconds and tokens per second, the speed-up, and whether both wrote the same.
 
         Args:
@@ -201,7 +352,8 @@ def add_api(server: Server) -> None:
             pair: target and drafters.
             params: the method's own parameters by name; others keep their defaults.
         """
-        yield from server.api(prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params)
+        yield from server.api(
+            prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params
+        )
 
     gr.api(race, api_name="race", concurrency_id=QUEUE, concurrency_limit=1)
-

@@ -1,4 +1,6 @@
-"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record [NAME ...]`` on a machine that is otherwise idle."""
+"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record [NAME ...]`` on
+a machine that is otherwise idle.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from .examples import EXAMPLES
 
 FOLDER = Path(__file__).parents[2] / "assets" / "traces"
 MAX_BYTES = 300_000
-ROLLS, TRAIN, COPY, FRENCH = (EXAMPLES[k] for k in ("Arithmetic: the bakery", "Arithmetic: the train", "Copy: repeat and change", "Translate: to French"))
+ROLLS, TRAIN, COPY, FRENCH = (
+    EXAMPLES[k]
+    for k in (
+        "Arithmetic: the bakery",
+        "Arithmetic: the train",
+        "Copy: repeat and change",
+        "Translate: to French",
+    )
+)
 
 # name -> (prompt, method, parameters, new tokens); the lesson names some of them
 RECORDINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
@@ -35,10 +45,19 @@ RECORDINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
 
 
 def record(backend: Backend, engine: Any, name: str) -> list[Any]:
-    """The events of one recording: greedy, seed 0, the exact rule. Fewer tokens if they would not fit in ``MAX_BYTES``."""
+    """The events of one recording: greedy, seed 0, the exact rule. Fewer tokens if they would not
+    fit in ``MAX_BYTES``.
+    """
     prompt, method, params, tokens = RECORDINGS[name]
     while True:
-        ask = {"prompt": prompt, "method": method, "params": params, "rule": "match", "max_new_tokens": tokens, "sampling": {"temperature": 0.0, "top_p": 1.0, "seed": 0}}
+        ask = {
+            "prompt": prompt,
+            "method": method,
+            "params": params,
+            "rule": "match",
+            "max_new_tokens": tokens,
+            "sampling": {"temperature": 0.0, "top_p": 1.0, "seed": 0},
+        }
         events = list(backend.race(engine, ask, threading.Event()))
         if len(dump_trace(events).encode()) < MAX_BYTES:
             return events
@@ -46,26 +65,36 @@ def record(backend: Backend, engine: Any, name: str) -> list[Any]:
 
 
 def quiet(events: list[Any]) -> bool:
-    """Whether nothing else took the machine meanwhile: no plain step far above the median. The speed-up itself is never a reason to keep or drop a race."""
+    """Whether nothing else took the machine meanwhile: no plain step far above the median. The
+    speed-up itself is never a reason to keep or drop a race.
+    """
     clocks = [0.0] + [e.clock for e in events if e.kind == "ar_token"]
     steps = [b - a for a, b in zip(clocks, clocks[1:], strict=False)]
     return max(steps) < 2.5 * statistics.median(steps)
 
 
 def main(names: list[str]) -> None:
-    """Record ``names`` (all if none); the first race of each only warms up, and one that was disturbed runs again."""
+    """Record ``names`` (all if none); the first race of each only warms up, and one that was
+    disturbed runs again.
+    """
     backend = Backend()
     engine = backend.load("smollm2-135m", lambda message, fraction: None)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names or list(RECORDINGS):
         record(backend, engine, name)
-        events = next((e for e in (record(backend, engine, name) for _ in range(5)) if quiet(e)), None)
+        events = next(
+            (e for e in (record(backend, engine, name) for _ in range(5)) if quiet(e)), None
+        )
         if events is None:
             print(f"{name}: disturbed five times, not recorded; try again on an idle machine")
             continue
         save_trace(events, FOLDER / f"{name}.json")
         result = events[-1].result
-        print(f"{name}: plain {result['ar']['tokens_per_second']:.1f} tokens/s, speed-up {result['speedup']:.2f} (predicted {result['predicted_speedup']:.2f}), identical {result['identical']}")
+        print(
+            f"{name}: plain {result['ar']['tokens_per_second']:.1f} tokens/s, speed-up"
+            f" {result['speedup']:.2f} (predicted {result['predicted_speedup']:.2f}), identical"
+            f" {result['identical']}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What the page's listeners share: engines, recent runs, who runs what. Knows nothing about the layout."""
+"""What the page's listeners share: engines, recent runs, who runs what. Knows nothing about the
+layout.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,30 @@ from .live import BESIDE_SECONDS, WINDOW_SECONDS, Engines, Runs, windows
 from .visitors import Visitors
 
 PLOT_SECONDS = 0.5  # Gradio sends the whole figure every time
-BROKEN = "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to try again."
+BROKEN = (
+    "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to"
+    " try again."
+)
 
 
 class Server:
     """What the listeners share: engines, recent runs, who runs what."""
 
-    def __init__(self, backend: Backend, methods: Mapping[str, Any], pairs: Mapping[str, Any], limits: Limits, traces: Path):
+    def __init__(
+        self,
+        backend: Backend,
+        methods: Mapping[str, Any],
+        pairs: Mapping[str, Any],
+        limits: Limits,
+        traces: Path,
+    ):
         self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
         self.engines, self.runs = Engines(backend.load), Runs()
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
         self.visitors, self.racing = Visitors(), threading.Lock()
         self.last: dict[str, str] = {}  # what each visitor ran last, to tell a step from a new run
 
-    # -- server functions of the view: small, stateless, and safe to call with anything ------------------------------------------
+    # -- server functions of the view: small, stateless, and safe to call with anything ------------
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         return [e.to_dict() for e in load_trace(self.traces[name])] if name in self.traces else []
@@ -61,18 +73,37 @@ class Server:
 
         return [missing_events, recorded_trace, export_page, drawn]
 
-    # -- a race ------------------------------------------------------------------------------------------------------------------
+    # -- a race ------------------------------------------------------------------------------------
 
-    def ask(self, prompt: Any, method: Any, pair: Any, rule: Any, new_tokens: Any, temperature: Any, top_p: Any, seed: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(
+        self,
+        prompt: Any,
+        method: Any,
+        pair: Any,
+        rule: Any,
+        new_tokens: Any,
+        temperature: Any,
+        top_p: Any,
+        seed: Any,
+        params: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """A request as plain data, within the page's limits. Raises Refusal."""
         prompt = prompt if isinstance(prompt, str) else ""
         pair, method, rule = str(pair), str(method), str(rule)
         if not prompt.strip():
             raise Refusal("The prompt is empty; type a question or choose an example.")
         try:
-            tokens, temperature, top_p, whole = int(new_tokens), float(temperature), float(top_p), int(seed)
+            tokens, temperature, top_p, whole = (
+                int(new_tokens),
+                float(temperature),
+                float(top_p),
+                int(seed),
+            )
         except (TypeError, ValueError, OverflowError):
-            raise Refusal("New tokens, temperature, top-p and seed must be numbers; put in their usual values again.") from None
+            raise Refusal(
+                "New tokens, temperature, top-p and seed must be numbers; put in their usual values"
+                " again."
+            ) from None
         if tokens != float(new_tokens):
             raise Refusal(f"New tokens must be a whole number, not {new_tokens}.")
         if whole != float(seed) or not 0 <= whole <= LAST_SEED:
@@ -81,17 +112,33 @@ class Server:
         if pair not in self.pairs:
             raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
         if method not in self.methods:
-            raise Refusal(f"There is no method “{method}”; choose one of {', '.join(self.methods)}.")
+            raise Refusal(
+                f"There is no method “{method}”; choose one of {', '.join(self.methods)}."
+            )
         if why := self.methods[method].refuse_pair(self.pairs[pair]):
             raise Refusal(why)
-        ask = {"prompt": prompt, "method": method, "params": dict(params), "rule": rule, "max_new_tokens": tokens, "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole}}
+        ask = {
+            "prompt": prompt,
+            "method": method,
+            "params": dict(params),
+            "rule": rule,
+            "max_new_tokens": tokens,
+            "sampling": {"temperature": temperature, "top_p": top_p, "seed": whole},
+        }
         self.backend.check(ask)
         return {"pair": pair} | ask
 
-    def messages(self, ask: dict[str, Any], cancel: threading.Event, stepping: bool = False, beside: bool = False) -> Iterator[dict[str, Any]]:
+    def messages(
+        self,
+        ask: dict[str, Any],
+        cancel: threading.Event,
+        stepping: bool = False,
+        beside: bool = False,
+    ) -> Iterator[dict[str, Any]]:
         """Messages for the view: waiting, windows of events, the end. Raises Refusal.
 
-        ``beside``: the browser draws on this machine. If the engine computes on its processor too, they take turns: no lane's clock runs while
+        ``beside``: the browser draws on this machine. If the engine computes on its processor too,
+            they take turns: no lane's clock runs while
         a window is being drawn.
         """
         run = uuid.uuid4().hex
@@ -105,10 +152,13 @@ class Server:
         events = self.runs.open(run)
         engine = self.engines.get(pair)
         beside = beside and self.backend.on_processor(engine)
-        self.racing.acquire()  # a race that Gradio cancelled in the middle of a step is closed first
+        # a race that Gradio cancelled in the middle of a step is closed first
+        self.racing.acquire()
         race = self.backend.race(engine, {k: v for k, v in ask.items() if k != "pair"}, cancel)
         try:
-            for window in self.engines.thread.each(windows(race, BESIDE_SECONDS if beside else WINDOW_SECONDS)):
+            for window in self.engines.thread.each(
+                windows(race, BESIDE_SECONDS if beside else WINDOW_SECONDS)
+            ):
                 before = len(events)
                 events.extend(window)
                 yield head | {"from": before, "events": pack(window), "ack": beside}
@@ -119,7 +169,9 @@ class Server:
             self.racing.release()
 
     def run(self, number: str) -> Iterator[tuple[Any, Any]]:
-        """The Run listener: (message for the view, figure or nothing). Ends at once when the ticket was given back meanwhile."""
+        """The Run listener: (message for the view, figure or nothing). Ends at once when the ticket
+        was given back meanwhile.
+        """
         ticket = self.visitors.begin(number)
         if ticket is None:
             yield gr.skip(), gr.skip()
@@ -130,14 +182,30 @@ class Server:
             for message in self.messages(ask, ticket.cancel, stepping, beside):
                 events = self.runs.runs.get(message["run"], [])
                 now = time.perf_counter()
-                # a browser on the engine's own processor draws Plotly's chart, unlike ours, after it said it was done: there it waits for the end
-                plot = bool(events) and ("ended" in message or (now - plotted >= PLOT_SECONDS and not message.get("ack")))
+                # a browser on the engine's own processor draws Plotly's chart, unlike ours, after
+                # it said it was done: there it waits for the end
+                plot = bool(events) and (
+                    "ended" in message or (now - plotted >= PLOT_SECONDS and not message.get("ack"))
+                )
                 if plot:
                     plotted = now
                 first = not begun  # the chart of the race before goes when this one has begun
-                begun = {"run": message["run"], "live": True, "stepping": stepping, "total": len(events)}
-                told = {"ask": ask} if first else {}  # again, as Gradio may have dropped the message before this one
-                yield message | told, charts.tokens_over_time(events if plot else []) if plot or first else gr.skip()
+                begun = {
+                    "run": message["run"],
+                    "live": True,
+                    "stepping": stepping,
+                    "total": len(events),
+                }
+                # again, as Gradio may have dropped the message before this one
+                told = {"ask": ask} if first else {}
+                yield (
+                    message | told,
+                    (
+                        charts.tokens_over_time(events if plot else [])
+                        if plot or first
+                        else gr.skip()
+                    ),
+                )
         except Refusal as refusal:
             yield begun | {"nonce": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
         except Exception:
@@ -155,20 +223,31 @@ class Server:
         ahead = self.visitors.ahead(ticket)
         told = "Starting, one round at a time …" if stepping else ""
         if ahead:
-            told = f"{'One race is' if ahead == 1 else f'{ahead} races are'} before yours; it starts by itself, and Stop takes you out of the line."
+            told = (
+                f"{'One race is' if ahead == 1 else f'{ahead} races are'} before yours; it starts"
+                " by itself, and Stop takes you out of the line."
+            )
         try:
             known = {"ask": self.ask(*values)}  # the page keeps it in its address, for a reload
         except Refusal:
             known = {}  # the run will say what is wrong
-        return ({"nonce": uuid.uuid4().hex} | known | ({"status": told} if told else {})) if known or told else gr.skip(), ticket
+        return (
+            ({"nonce": uuid.uuid4().hex} | known | ({"status": told} if told else {}))
+            if known or told
+            else gr.skip()
+        ), ticket
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the event between two rounds."""
         waiting = self.visitors.stop(request.session_hash)
-        return {"ended": True, "nonce": uuid.uuid4().hex} | ({"status": "Stopped before it began."} if waiting else {})
+        return {"ended": True, "nonce": uuid.uuid4().hex} | (
+            {"status": "Stopped before it began."} if waiting else {}
+        )
 
     def step(self, request: gr.Request, *values: Any) -> tuple[dict[str, Any], Any]:
-        """(message, ticket or no change): the same request again only moves the playhead one round on."""
+        """(message, ticket or no change): the same request again only moves the playhead one round
+        on.
+        """
         if self.last.get(request.session_hash) == repr(values):
             return {"advance": uuid.uuid4().hex}, gr.skip()
         return self.enter(request, *values, stepping=True)
@@ -191,7 +270,9 @@ class Server:
         self.last.pop(request.session_hash, None)
 
     def loading(self, pair: str) -> Iterator[str]:
-        """Words about the model being loaded, until it is there. Only a run, which waits its turn, may push another pair out."""
+        """Words about the model being loaded, until it is there. Only a run, which waits its turn,
+        may push another pair out.
+        """
         if not self.engines.free_for(pair):
             yield "Another pair is in memory; this one is loaded when you press **Run**."
             return
@@ -203,18 +284,25 @@ class Server:
             yield f"{refusal} The recordings and the lesson work without a model."
         except Exception:
             traceback.print_exc()
-            yield "The model could not be loaded; the details are in the log of the program. The recordings and the lesson work without it."
+            yield (
+                "The model could not be loaded; the details are in the log of the program. The"
+                " recordings and the lesson work without it."
+            )
 
 
 def pack(events: list[dict[str, Any]]) -> str:
-    """Events as one string: Gradio would patch a nested value piece by piece from one message to the next."""
+    """Events as one string: Gradio would patch a nested value piece by piece from one message to
+    the next.
+    """
     return json.dumps(events, ensure_ascii=False, separators=(",", ":"))
 
 
 def _trace_text(events: Any) -> str:
     text = dump_trace(events if isinstance(events, list) else [])
     if len(text) > MAX_TRACE_BYTES:
-        raise Refusal("This trace is larger than 20 MB, too large for one page; run with fewer tokens.")
+        raise Refusal(
+            "This trace is larger than 20 MB, too large for one page; run with fewer tokens."
+        )
     return text
 
 

@@ -1,4 +1,6 @@
-"""The race view as a Gradio component: our script and style around an empty template, so no text is ever markup."""
+"""The race view as a Gradio component: our script and style around an empty template, so no text is
+ever markup.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,26 @@ from typing import Any
 import gradio as gr
 
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("dom.js", "trace.js", "parse.js", "lanes.js", "rounds.js", "tree.js", "charts.js", "player.js", "address.js", "view.js", "lesson.js", "main.js")
+SCRIPTS = (
+    "dom.js",
+    "trace.js",
+    "parse.js",
+    "lanes.js",
+    "rounds.js",
+    "tree.js",
+    "charts.js",
+    "player.js",
+    "address.js",
+    "view.js",
+    "lesson.js",
+    "main.js",
+)
 
 
 def script() -> str:
-    """The renderer: the files of ``static/`` as one script (plain functions and classes, nothing global when wrapped)."""
+    """The renderer: the files of ``static/`` as one script (plain functions and classes, nothing
+    global when wrapped).
+    """
     return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
@@ -27,7 +44,9 @@ def style() -> str:
 
 
 def mounting_script() -> str:
-    """What Gradio runs when the component appears: the style once per document, then the renderer on this element."""
+    """What Gradio runs when the component appears: the style once per document, then the renderer
+    on this element.
+    """
     return f"""
 if (!document.getElementById("specdemo-style")) {{
   const sheet = document.createElement("style");
@@ -40,9 +59,25 @@ mountGradio(element, props, server, watch);
 """
 
 
-def race_view(value: dict[str, Any] | None, server_functions: list[Callable], lesson: list[dict[str, Any]] | None = None, **more: Any) -> gr.HTML:
-    """Shows a race. ``value`` is one message, not the history: ``{"run", "from", "events", "live", ...}`` (see ``view.js``).
+def race_view(
+    value: dict[str, Any] | None,
+    server_functions: list[Callable],
+    lesson: list[dict[str, Any]] | None = None,
+    **more: Any,
+) -> gr.HTML:
+    """Shows a race. ``value`` is one message, not the history: ``{"run", "from", "events", "live",
+    ...}`` (see ``view.js``).
 
-    An instance rather than a subclass of ``gr.HTML``: for subclasses Gradio writes a stub file beside the source.
+    An instance rather than a subclass of ``gr.HTML``: for subclasses Gradio writes a stub file
+        beside the source.
     """
-    return gr.HTML(value, html_template="", css_template="", js_on_load=mounting_script(), apply_default_css=False, server_functions=server_functions, lesson=lesson, **more)
+    return gr.HTML(
+        value,
+        html_template="",
+        css_template="",
+        js_on_load=mounting_script(),
+        apply_default_css=False,
+        server_functions=server_functions,
+        lesson=lesson,
+        **more,
+    )

@@ -1,7 +1,9 @@
-"""Who waits and who runs. Each visitor has at most one ticket; a newer one, Stop, or a closed tab ends the older.
+"""Who waits and who runs. Each visitor has at most one ticket; a newer one, Stop, or a closed tab
+ends the older.
 
-Gradio's own cancelling would cut a race off before its last event and, in the wrong moment, show an error; a ticket that was
-given back instead ends within one round when it runs, and at once when its turn comes.
+Gradio's own cancelling would cut a race off before its last event and, in the wrong moment, show an
+error; a ticket that was given back instead ends within one round when it runs, and at once when its
+turn comes.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ REMEMBERED, GHOSTS = 1000, 20  # closed sessions, and tickets of theirs that nob
 
 @dataclass
 class Ticket:
-    """``wish`` is what was asked for when the button was pressed: a listener whose turn comes runs the visitor's latest wish."""
+    """``wish`` is what was asked for when the button was pressed: a listener whose turn comes runs
+    the visitor's latest wish.
+    """
 
     wish: Any = None
     cancel: threading.Event = field(default_factory=threading.Event)
@@ -38,15 +42,20 @@ class Visitors:
         number = uuid.uuid4().hex
         with self.lock:
             self._give_back(session)
-            # A press may be dealt with after the tab was closed, and then nobody comes for its ticket. If somebody does, it is as good as any.
+            # A press may be dealt with after the tab was closed, and then nobody comes for its
+            # ticket. If somebody does, it is as good as any.
             self.tickets[number] = Ticket(wish, counted=session not in self.gone)
             self.held[session] = number
-            for ghost in [n for n, t in self.tickets.items() if not t.counted and not t.started][:-GHOSTS]:
+            for ghost in [n for n, t in self.tickets.items() if not t.counted and not t.started][
+                :-GHOSTS
+            ]:
                 del self.tickets[ghost]
         return number
 
     def leave(self, session: str) -> None:
-        """The tab was closed (or its line broke): its ticket is given back, and what it asks for later is not counted."""
+        """The tab was closed (or its line broke): its ticket is given back, and what it asks for
+        later is not counted.
+        """
         with self.lock:
             self._give_back(session)
             self.gone[session] = None
@@ -83,5 +92,6 @@ class Visitors:
         number = self.held.pop(session, "")
         if (ticket := self.tickets.get(number)) is not None:
             ticket.cancel.set()
-            if not ticket.started:  # nobody may ever come for it: a tab can close between Run and getting in line
+            # nobody may ever come for it: a tab can close between Run and getting in line
+            if not ticket.started:
                 del self.tickets[number]

@@ -14,7 +14,9 @@ from tools import ARGS, CHROMIUM, WAIT, serving, write_assets
 def browser():
     sync = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM:
-        (pytest.fail if os.environ.get("SPECDEMO_NEEDS_BROWSER") else pytest.skip)("needs a Chromium on the PATH")
+        (pytest.fail if os.environ.get("SPECDEMO_NEEDS_BROWSER") else pytest.skip)(
+            "needs a Chromium on the PATH"
+        )
     with sync.sync_playwright() as p:
         made = p.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield made
@@ -23,7 +25,9 @@ def browser():
 
 @pytest.fixture
 def serve():
-    """Serves pages of this test's own, (url, demo) each; the fixtures that open tabs are torn down first, so no tab sees its server go."""
+    """Serves pages of this test's own, (url, demo) each; the fixtures that open tabs are torn down
+    first, so no tab sees its server go.
+    """
     with ExitStack() as stack:
         yield lambda *args, **more: stack.enter_context(serving(*args, **more))
 

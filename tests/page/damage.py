@@ -1,4 +1,6 @@
-"""Ways in which a trace can be no race that ever ran, with the words by which it is refused. One list for the page's reader and the command line's."""
+"""Ways in which a trace can be no race that ever ran, with the words by which it is refused. One
+list for the page's reader and the command line's.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,17 @@ def at(events: Events, kind: str, which: int = -1) -> dict[str, Any]:
 
 def everywhere(events: Events, change) -> Events:
     """``change`` applied to every number behind the start."""
+
     def walk(x):
         if isinstance(x, dict):
             return {k: walk(v) for k, v in x.items()}
-        return [walk(v) for v in x] if isinstance(x, list) else change(x) if type(x) in (int, float) else x
+        return (
+            [walk(v) for v in x]
+            if isinstance(x, list)
+            else change(x)
+            if type(x) in (int, float)
+            else x
+        )
 
     return [events[0], *map(walk, events[1:])]
 
@@ -36,10 +45,22 @@ DAMAGE = {
     "told twice": (lambda es: es + es, "an end before the last event"),
     "told twice, ended once": (lambda es: es[:-1] + es, "two starts"),
     "numbers as text": (lambda es: everywhere(es, str), "a duration that is none"),
-    "numbers beyond measure": (lambda es: everywhere(es, lambda x: -1e308 if isinstance(x, float) else x), "a duration that is none"),
-    "an end in the middle": (lambda es: [*es[:20], es[-1], *es[20:-1]], "an end before the last event"),
-    "a second first token": (lambda es: [*es[:3], es[1], *es[3:]], "a first token out of its place"),
-    "no first token": (lambda es: [es[0], *[e for e in es if e["kind"] != "prefill"][1:]], "out of its place"),
+    "numbers beyond measure": (
+        lambda es: everywhere(es, lambda x: -1e308 if isinstance(x, float) else x),
+        "a duration that is none",
+    ),
+    "an end in the middle": (
+        lambda es: [*es[:20], es[-1], *es[20:-1]],
+        "an end before the last event",
+    ),
+    "a second first token": (
+        lambda es: [*es[:3], es[1], *es[3:]],
+        "a first token out of its place",
+    ),
+    "no first token": (
+        lambda es: [es[0], *[e for e in es if e["kind"] != "prefill"][1:]],
+        "out of its place",
+    ),
     "a lane nobody knows": (put("prefill", lane=["ar"]), "a first token out of its place"),
     "a token missing": (without("ar_token", 3), "a token out of its place"),
     "a token twice": (put("ar_token", 3, position=2), "a token out of its place"),
@@ -51,7 +72,10 @@ DAMAGE = {
     "a time in words": (put("verify", clock="soon"), "a clock that runs backwards"),
     "a drafting time below zero": (put("verify", draft_seconds=-1), "a duration that is none"),
     "an endless prefill": (put("prefill", seconds="long"), "a duration that is none"),
-    "a parent of its own": (put("draft", 1, tokens=[1, 2], parent=[-1, 1]), "a draft that is no tree"),
+    "a parent of its own": (
+        put("draft", 1, tokens=[1, 2], parent=[-1, 1]),
+        "a draft that is no tree",
+    ),
     "a parent too few": (put("draft", 1, tokens=[1, 2], parent=[-1]), "a draft that is no tree"),
     "tokens in words": (put("draft", 1, tokens="two"), "a draft that is no tree"),
     "a verdict too short": (put("verify", 1, status=["accepted"]), "a verdict on another draft"),

@@ -1,4 +1,6 @@
-"""Synthetic races for tests of the page: every kind of event and every note a method can leave. Never shipped."""
+"""Synthetic races for tests of the page: every kind of event and every note a method can leave.
+Never shipped.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,51 @@ from specdemo.drafters.table import HEAD
 from specdemo.errors import Refusal
 from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, Start, Verify
 
-WORDS = ["The", " baker", " has", " 24", " rolls", ".", " She", " sells", " 15", ",", " and", " gives", " 3", " away", "\n", "So", " 6", " are", " left", " every", " day"]
-HOSTILE = ["<script>", "window.pwned=1", "</script>", "${window.pwned=2}", "{{window.pwned}}", "`", "<img src=x onerror=window.pwned=3>", "\u202e", "abc", "\u202c", " שלום", "x" * 10_000, " \ufffd", "", "🙂", "\\", "</style>", "&lt;", "\u2028", "\x00"]
+WORDS = [
+    "The",
+    " baker",
+    " has",
+    " 24",
+    " rolls",
+    ".",
+    " She",
+    " sells",
+    " 15",
+    ",",
+    " and",
+    " gives",
+    " 3",
+    " away",
+    "\n",
+    "So",
+    " 6",
+    " are",
+    " left",
+    " every",
+    " day",
+]
+HOSTILE = [
+    "<script>",
+    "window.pwned=1",
+    "</script>",
+    "${window.pwned=2}",
+    "{{window.pwned}}",
+    "`",
+    "<img src=x onerror=window.pwned=3>",
+    "\u202e",
+    "abc",
+    "\u202c",
+    " שלום",
+    "x" * 10_000,
+    " \ufffd",
+    "",
+    "🙂",
+    "\\",
+    "</style>",
+    "&lt;",
+    "\u2028",
+    "\x00",
+]
 
 
 class Story:
@@ -30,34 +75,83 @@ class Story:
         return {str(i): self.words[i - 1000] if i < 2000 else f" wrong{i - 2000}" for i in ids}
 
     def guesses(self, at: int, count: int, right: int) -> list[int]:
-        """``count`` drafts for positions ``at`` on, of which the first ``right`` are what the target will say."""
+        """``count`` drafts for positions ``at`` on, of which the first ``right`` are what the
+        target will say.
+        """
         real = self.ids[at : at + count]
         return [t if k < right else 2000 + k for k, t in enumerate(real)]
 
 
-def draft_of(story: Story, method: str, at: int, right: int, gamma: int) -> tuple[list[Denoise], DraftMade]:
+def draft_of(
+    story: Story, method: str, at: int, right: int, gamma: int
+) -> tuple[list[Denoise], DraftMade]:
     """Frames and tree of one round in the manner of ``method``."""
     guess = story.guesses(at, gamma, right)
     n = len(guess)
     tops = [[[g, 0.6], [2010 + k, 0.2], [2020 + k, 0.05]] for k, g in enumerate(guess)]
     conf = [max(0.05, 0.95 - 0.1 * k) for k in range(n)]
     frames: list[Denoise] = []
-    tokens, parent, q, origin, notes = list(guess), list(range(-1, n - 1)), list(conf), ["block"] * n, {}
+    tokens, parent, q, origin, notes = (
+        list(guess),
+        list(range(-1, n - 1)),
+        list(conf),
+        ["block"] * n,
+        {},
+    )
     if method in ("lookup", "ar-draft"):
         origin = ["ngram" if method == "lookup" else "ar"] * n
     elif method == "specdiff":
         for step in range(3):
-            frames.append(Denoise(step=step, steps=3, label=f"step {step + 1} of 3", ids=guess, masked=[k > (step + 1) * n / 3 for k in range(n)], conf=conf, top=tops))
+            frames.append(
+                Denoise(
+                    step=step,
+                    steps=3,
+                    label=f"step {step + 1} of 3",
+                    ids=guess,
+                    masked=[k > (step + 1) * n / 3 for k in range(n)],
+                    conf=conf,
+                    top=tops,
+                )
+            )
     else:
         headed = method in ("tree", "block")
-        alone = [2010 + k if headed and k % 2 else g for k, g in enumerate(guess)]  # the head changes every second guess
-        frames.append(Denoise(step=0, steps=2 if headed or method in ("d2sd", "best") else 1, label="block", ids=alone, masked=[False] * n, conf=conf, top=tops))
+        # the head changes every second guess
+        alone = [2010 + k if headed and k % 2 else g for k, g in enumerate(guess)]
+        frames.append(
+            Denoise(
+                step=0,
+                steps=2 if headed or method in ("d2sd", "best") else 1,
+                label="block",
+                ids=alone,
+                masked=[False] * n,
+                conf=conf,
+                top=tops,
+            )
+        )
         if headed:
-            frames.append(Denoise(step=1, steps=2, label=HEAD, ids=guess, masked=[False] * n, conf=conf, top=tops))
+            frames.append(
+                Denoise(
+                    step=1, steps=2, label=HEAD, ids=guess, masked=[False] * n, conf=conf, top=tops
+                )
+            )
     if method == "diffuspec":
-        notes = {"lattice": tops, "paths": [{"ids": guess, "score": -1.25}, {"ids": [2010 + k for k in range(n)], "score": -2.5}], "path": 0, "length": {"k": n, "gen": n - 0.5, "acc": float(right)}}
+        notes = {
+            "lattice": tops,
+            "paths": [
+                {"ids": guess, "score": -1.25},
+                {"ids": [2010 + k for k in range(n)], "score": -2.5},
+            ],
+            "path": 0,
+            "length": {"k": n, "gen": n - 0.5, "acc": float(right)},
+        }
     if method == "specdiff2":
-        notes = {"drafts": [{"ids": guess, "score": 2.5, "own": 1.75}, {"ids": [2010 + k for k in range(n)], "score": 0.5, "own": 1.25}], "chosen": 0}
+        notes = {
+            "drafts": [
+                {"ids": guess, "score": 2.5, "own": 1.75},
+                {"ids": [2010 + k for k in range(n)], "score": 0.5, "own": 1.25},
+            ],
+            "chosen": 0,
+        }
     if method in ("d2sd", "best", "tree", "specdiff2"):
         at_branch = min(1, n - 1)
         for k in range(at_branch, n):  # a second branch after the first token
@@ -66,17 +160,58 @@ def draft_of(story: Story, method: str, at: int, right: int, gamma: int) -> tupl
             q.append(0.2)
             origin.append("branch")
         if method in ("d2sd", "best"):
-            frames.append(Denoise(step=1, steps=2, row=1, label="branch after 1", ids=guess[:1] + [2010 + k for k in range(1, n)], masked=[False] * n, conf=conf, top=tops))
+            frames.append(
+                Denoise(
+                    step=1,
+                    steps=2,
+                    row=1,
+                    label="branch after 1",
+                    ids=guess[:1] + [2010 + k for k in range(1, n)],
+                    masked=[False] * n,
+                    conf=conf,
+                    top=tops,
+                )
+            )
             notes = {"boundaries": [0.1, 0.4, 0.2, 0.1][:n], "branches": [1], "expected": 3.2}
     used = set(tokens) | {int(c[0]) for column in tops for c in column}
-    return frames, DraftMade(tokens=tokens, parent=parent, q=q, origin=origin, notes=notes, seconds=0.008, vocab=story.vocab(*used))
+    return frames, DraftMade(
+        tokens=tokens,
+        parent=parent,
+        q=q,
+        origin=origin,
+        notes=notes,
+        seconds=0.008,
+        vocab=story.vocab(*used),
+    )
 
 
-def fake_events(prompt: str = "A baker…", method: str = "d2sd", tokens: int = 40, words: list[str] | None = None, rule: str = "match", gamma: int = 5, differs: int | None = None, **start: Any):
+def fake_events(
+    prompt: str = "A baker…",
+    method: str = "d2sd",
+    tokens: int = 40,
+    words: list[str] | None = None,
+    rule: str = "match",
+    gamma: int = 5,
+    differs: int | None = None,
+    **start: Any,
+):
     """All events of one race, in the order in which the engine would tell them."""
     story = Story(tokens, words or WORDS, 1)
-    yield Start(prompt=prompt, prompt_ids=[1, 2, 3], pair="fake", method=method, rule=rule, max_new_tokens=tokens, hardware="a test, 2 threads", dtype="float32", weights="made up",
-                cost_ms={"1": 20.0, "2": 21.0, "8": 27.0, "16": 30.0}, ar_width=2, **{"params": {"gamma": gamma}, "sampling": {"temperature": 0.0, "seed": 3, "top_p": 1.0}} | start)
+    yield Start(
+        prompt=prompt,
+        prompt_ids=[1, 2, 3],
+        pair="fake",
+        method=method,
+        rule=rule,
+        max_new_tokens=tokens,
+        hardware="a test, 2 threads",
+        dtype="float32",
+        weights="made up",
+        cost_ms={"1": 20.0, "2": 21.0, "8": 27.0, "16": 30.0},
+        ar_width=2,
+        **{"params": {"gamma": gamma}, "sampling": {"temperature": 0.0, "seed": 3, "top_p": 1.0}}
+        | start,
+    )
     for lane in ("ar", "spec"):
         yield Prefill(lane, story.ids[0], story.text[0], -0.1, 0.05, story.vocab(story.ids[0]))
     ar_at = spec_at = 1
@@ -87,37 +222,111 @@ def fake_events(prompt: str = "A baker…", method: str = "d2sd", tokens: int = 
             ar_clock += 0.021
             wrong = differs is not None and ar_at == differs
             token = 2999 if wrong else story.ids[ar_at]
-            yield ArToken(ar_at, token, " other" if wrong else story.text[ar_at], -0.2, ar_clock, {str(token): " other" if wrong else story.text[ar_at]})
+            yield ArToken(
+                ar_at,
+                token,
+                " other" if wrong else story.text[ar_at],
+                -0.2,
+                ar_clock,
+                {str(token): " other" if wrong else story.text[ar_at]},
+            )
             ar_at += 1
             continue
         right = (3, 0, 5, 1, 2)[number_of_round % 5]
         plain = method == "ar" or number_of_round % 7 == 6
         if plain:
-            frames, draft = [], DraftMade(notes={"why": "drafting does not pay here"} if method != "ar" else {})
+            frames, draft = (
+                [],
+                DraftMade(notes={"why": "drafting does not pay here"} if method != "ar" else {}),
+            )
         else:
             frames, draft = draft_of(story, method, spec_at, right, gamma)
         for event in (*frames, draft):
             event.round = number_of_round
             yield event
         path = list(range(min(right, len(draft.tokens), tokens - spec_at, gamma)))
-        kept = [{"id": story.ids[spec_at + k], "text": story.text[spec_at + k], "source": "accepted", "node": k, "logprob": -0.1, "p": 0.9, "q": 0.6, "rank": 1, "step": 0} for k in path]
+        kept = [
+            {
+                "id": story.ids[spec_at + k],
+                "text": story.text[spec_at + k],
+                "source": "accepted",
+                "node": k,
+                "logprob": -0.1,
+                "p": 0.9,
+                "q": 0.6,
+                "rank": 1,
+                "step": 0,
+            }
+            for k in path
+        ]
         if spec_at + len(kept) < tokens:
             own = spec_at + len(kept)
-            source = "plain" if plain else "bonus" if len(path) == min(gamma, tokens - spec_at) else "correction"
-            kept.append({"id": story.ids[own], "text": story.text[own], "source": source, "node": None, "logprob": -0.5, "p": 0.6, "q": None, "rank": None, "step": None})
+            source = (
+                "plain"
+                if plain
+                else "bonus"
+                if len(path) == min(gamma, tokens - spec_at)
+                else "correction"
+            )
+            kept.append(
+                {
+                    "id": story.ids[own],
+                    "text": story.text[own],
+                    "source": source,
+                    "node": None,
+                    "logprob": -0.5,
+                    "p": 0.6,
+                    "q": None,
+                    "rank": None,
+                    "step": None,
+                }
+            )
         spec_clock += 0.034
         walked = [-1, *path]
-        status = ["accepted" if i in path else "rejected" if draft.parent[i] in walked else "unreached" for i in range(len(draft.tokens))]
+        status = [
+            "accepted" if i in path else "rejected" if draft.parent[i] in walked else "unreached"
+            for i in range(len(draft.tokens))
+        ]
         picks = [None] * (len(draft.tokens) + 1)
         for depth, node in enumerate(walked):
             if spec_at + depth < tokens:
                 picks[node + 1] = story.ids[spec_at + depth]
-        yield Verify(number_of_round, 8, kept, status, [0.5 if draft.parent[i] in walked else None for i in range(len(draft.tokens))], picks, 0, 0.008, 0.025, 0.001, spec_clock, story.vocab(*[k["id"] for k in kept]))
+        yield Verify(
+            number_of_round,
+            8,
+            kept,
+            status,
+            [0.5 if draft.parent[i] in walked else None for i in range(len(draft.tokens))],
+            picks,
+            0,
+            0.008,
+            0.025,
+            0.001,
+            spec_clock,
+            story.vocab(*[k["id"] for k in kept]),
+        )
         spec_at += len(kept)
         number_of_round += 1
-    yield Done({"method": method, "pair": "fake", "speedup": ar_clock / spec_clock if spec_clock else None, "predicted_speedup": 1.4, "identical": differs is None and rule == "match" or None,
-                "first_difference": None if differs is None else {"position": differs, "top2_gap": 0.0123}, "finish_reason": "length",
-                "ar": {"tokens": tokens, "seconds": ar_clock, "tokens_per_second": (tokens - 1) / (ar_clock or 1), "one_row_tokens_per_second": (tokens - 1) / (ar_clock or 1)}, "spec": {"tokens": tokens, "seconds": spec_clock, "rounds": number_of_round}})
+    yield Done(
+        {
+            "method": method,
+            "pair": "fake",
+            "speedup": ar_clock / spec_clock if spec_clock else None,
+            "predicted_speedup": 1.4,
+            "identical": differs is None and rule == "match" or None,
+            "first_difference": (
+                None if differs is None else {"position": differs, "top2_gap": 0.0123}
+            ),
+            "finish_reason": "length",
+            "ar": {
+                "tokens": tokens,
+                "seconds": ar_clock,
+                "tokens_per_second": (tokens - 1) / (ar_clock or 1),
+                "one_row_tokens_per_second": (tokens - 1) / (ar_clock or 1),
+            },
+            "spec": {"tokens": tokens, "seconds": spec_clock, "rounds": number_of_round},
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -138,9 +347,33 @@ class Nothing:
     pass
 
 
-NAMES = ("ar", "lookup", "ar-draft", "specdiff", "specdiff2", "diffuspec", "d2sd", "tree", "best", "block")
-METHODS = {n: SimpleNamespace(name=n, refuse_pair=lambda pair: None, title=f"Method {n}", explain=f"What {n} does.", params=Nothing if n == "ar" else Steps if n == "specdiff" else Gamma, rules=("match", "ratio") if n == "specdiff" else ("match",)) for n in NAMES}
-PAIRS = {"fake": SimpleNamespace(title="A made-up pair"), "slow": SimpleNamespace(title="Another pair")}
+NAMES = (
+    "ar",
+    "lookup",
+    "ar-draft",
+    "specdiff",
+    "specdiff2",
+    "diffuspec",
+    "d2sd",
+    "tree",
+    "best",
+    "block",
+)
+METHODS = {
+    n: SimpleNamespace(
+        name=n,
+        refuse_pair=lambda pair: None,
+        title=f"Method {n}",
+        explain=f"What {n} does.",
+        params=Nothing if n == "ar" else Steps if n == "specdiff" else Gamma,
+        rules=("match", "ratio") if n == "specdiff" else ("match",),
+    )
+    for n in NAMES
+}
+PAIRS = {
+    "fake": SimpleNamespace(title="A made-up pair"),
+    "slow": SimpleNamespace(title="Another pair"),
+}
 
 
 def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str, Any]:
@@ -150,27 +383,64 @@ def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str,
     from specdemo.bench.run import Plan, begin, heat
     from specdemo.bench.suite import Item
 
-    facts = {"pair": "fake", "hardware": "a test", "dtype": "float32", "versions": {}, "cost_ms": {"1": 20.0}, "ar_width": 1, "weights": "made up", "params": {}, "rule": "match"}
+    facts = {
+        "pair": "fake",
+        "hardware": "a test",
+        "dtype": "float32",
+        "versions": {},
+        "cost_ms": {"1": 20.0},
+        "ar_width": 1,
+        "weights": "made up",
+        "params": {},
+        "rule": "match",
+    }
 
     def lane(speed: float):
-        return lambda prompt, seed: LaneRun(list(range(40)), prompt, 1.0 / speed, 0.1, accepted=[2] * 13, rows=[8] * 13, draft_seconds=0.2 / speed, verify_seconds=0.7 / speed, predicted_seconds=0.9 / speed, plain_ms=25.0, facts=facts)
+        return lambda prompt, seed: LaneRun(
+            list(range(40)),
+            prompt,
+            1.0 / speed,
+            0.1,
+            accepted=[2] * 13,
+            rows=[8] * 13,
+            draft_seconds=0.2 / speed,
+            verify_seconds=0.7 / speed,
+            predicted_seconds=0.9 / speed,
+            plain_ms=25.0,
+            facts=facts,
+        )
 
     lanes = {"ar": lane(1.0)} | {name: lane(1.2 + 0.2 * k) for k, name in enumerate(methods)}
-    plan = Plan("made up", "", len(prompts), "fake", tuple(methods), 1, 40, {"seed": 0, "temperature": 0.0})
-    lines = [{"kind": "plan", "format": "specdemo-bench-runs", "version": 1, **plan.to_dict()}, begin(lanes, [])]
-    return make_report(lines + [heat(lanes, item, k, 0, plan) for k, item in enumerate(Item(str(n), *pair) for n, pair in enumerate(prompts))])
+    plan = Plan(
+        "made up", "", len(prompts), "fake", tuple(methods), 1, 40, {"seed": 0, "temperature": 0.0}
+    )
+    lines = [
+        {"kind": "plan", "format": "specdemo-bench-runs", "version": 1, **plan.to_dict()},
+        begin(lanes, []),
+    ]
+    return make_report(
+        lines
+        + [
+            heat(lanes, item, k, 0, plan)
+            for k, item in enumerate(Item(str(n), *pair) for n, pair in enumerate(prompts))
+        ]
+    )
 
 
 class FakeBackend:
-    """Plays synthetic races at a steady pace; counts what runs, so that tests can see whether anything is left running."""
+    """Plays synthetic races at a steady pace; counts what runs, so that tests can see whether
+    anything is left running.
+    """
 
     def __init__(self, pace: float = 0.0, words: list[str] | None = None, fail: str | None = None):
         self.pace, self.words, self.fail = pace, words, fail
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
         self.lock = threading.Lock()
-        self.weights = threading.Event()  # loading ends when this is set, as it is unless a test clears it
+        # loading ends when this is set, as it is unless a test clears it
+        self.weights = threading.Event()
         self.weights.set()
-        self.gate = threading.Event()  # a prompt with “wait here” stops before its fourth round until this is set
+        # a prompt with “wait here” stops before its fourth round until this is set
+        self.gate = threading.Event()
 
     def load(self, pair: str, progress: Any) -> str:
         for k in range(4):
@@ -182,12 +452,23 @@ class FakeBackend:
 
     can_bench = True
 
-    def bench(self, engine: Any, methods: list[str], prompts: list[tuple[str, str]], new_tokens: int, cancel: threading.Event):
+    def bench(
+        self,
+        engine: Any,
+        methods: list[str],
+        prompts: list[tuple[str, str]],
+        new_tokens: int,
+        cancel: threading.Event,
+    ):
         yield 0.0, None, "warming up"
         for k in range(len(prompts)):
             if cancel.wait(self.pace):
                 return
-            yield (k + 1) / len(prompts), fake_report(methods, prompts[: k + 1]), f"prompt {k + 1} of {len(prompts)}"
+            yield (
+                (k + 1) / len(prompts),
+                fake_report(methods, prompts[: k + 1]),
+                f"prompt {k + 1} of {len(prompts)}",
+            )
 
     def on_processor(self, engine: Any) -> bool:
         return True
@@ -204,14 +485,24 @@ class FakeBackend:
         try:
             if "break now" in ask["prompt"]:
                 raise RuntimeError("a defect")
-            events = fake_events(ask["prompt"], ask["method"], ask["max_new_tokens"], self.words, ask["rule"], params=ask["params"], sampling=ask["sampling"])
+            events = fake_events(
+                ask["prompt"],
+                ask["method"],
+                ask["max_new_tokens"],
+                self.words,
+                ask["rule"],
+                params=ask["params"],
+                sampling=ask["sampling"],
+            )
             for event in events:
                 if event.kind == "verify" and event.round == 4 and "out of memory" in ask["prompt"]:
                     raise Refusal("The GPU ran out of memory; ask for fewer tokens.")
                 held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)
-                if event.kind == "verify" and (cancel.wait(self.pace) if self.pace else cancel.is_set()):
+                if event.kind == "verify" and (
+                    cancel.wait(self.pace) if self.pace else cancel.is_set()
+                ):
                     yield Done({"method": ask["method"], "finish_reason": "stopped"}, stopped=True)
                     return
                 yield event

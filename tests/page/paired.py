@@ -1,6 +1,8 @@
-"""Does drawing cost the race anything? Races with the page open in a browser and with no page at all, in turns, on the real pair.
+"""Does drawing cost the race anything? Races with the page open in a browser and with no page at
+all, in turns, on the real pair.
 
-    python tests/page/paired.py [METHOD] [TURNS]        (a measurement for an idle machine, not a test)
+    python tests/page/paired.py [METHOD] [TURNS]        (a measurement for an idle machine, not a
+    test)
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from playwright.sync_api import sync_playwright
 from tools import ARGS, CHROMIUM, fill, press, state, view_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMPT = "A baker makes 24 rolls every morning. She sells 15 and gives 3 to her neighbour. How many rolls are left after 5 days? Think step by step."
+PROMPT = (
+    "A baker makes 24 rolls every morning. She sells 15 and gives 3 to her neighbour. How many"
+    " rolls are left after 5 days? Think step by step."
+)
 TOKENS = 96  # the page's default
 
 
@@ -28,14 +33,21 @@ def start() -> tuple[subprocess.Popen, str, Client]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    app = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=os.environ | {"GRADIO_SERVER_PORT": str(port)}, stdout=subprocess.DEVNULL)
+    app = subprocess.Popen(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env=os.environ | {"GRADIO_SERVER_PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+    )
     url = f"http://127.0.0.1:{port}"
     while True:
         try:
             return app, url, Client(url, verbose=False)
         except Exception:
             if app.poll() is not None:
-                raise SystemExit("The app ended by itself; start it with `python app.py` to see why.") from None
+                raise SystemExit(
+                    "The app ended by itself; start it with `python app.py` to see why."
+                ) from None
             time.sleep(0.5)
 
 
@@ -50,7 +62,9 @@ def opened(browser, url: str, method: str) -> dict:
     page.set_default_timeout(180_000)
     page.goto(f"{url}/?method={method}")
     view_of(page)
-    page.wait_for_function("document.querySelector('#status').textContent.includes('Model in memory')")
+    page.wait_for_function(
+        "document.querySelector('#status').textContent.includes('Model in memory')"
+    )
     fill(page, "prompt", PROMPT)
     press(page, "Run")
     page.locator("#race-view .sd-badge", has_text="live").wait_for()
@@ -71,14 +85,20 @@ def main(method: str = "best", turns: str = "5") -> None:
             for turn in range(int(turns)):
                 for kind in ("open", "closed")[:: 1 - 2 * (turn % 2)]:
                     r = opened(browser, url, method) if kind == "open" else closed(client, method)
-                    rows[kind].append((r["ar"]["tokens_per_second"], r["spec"]["tokens_per_second"], r["speedup"]))
+                    rows[kind].append(
+                        (r["ar"]["tokens_per_second"], r["spec"]["tokens_per_second"], r["speedup"])
+                    )
                     print(kind, *(f"{x:.2f}" for x in rows[kind][-1]), flush=True)
             browser.close()
     finally:
         app.terminate()
     for kind, runs in rows.items():
         plain, fast, ratio = zip(*runs, strict=True)
-        print(f"page {kind}: plain {statistics.median(plain):.1f}, {method} {statistics.median(fast):.1f} tokens/s, speed-up {statistics.median(ratio):.2f} ({min(ratio):.2f} to {max(ratio):.2f})")
+        print(
+            f"page {kind}: plain {statistics.median(plain):.1f}, {method}"
+            f" {statistics.median(fast):.1f} tokens/s, speed-up {statistics.median(ratio):.2f}"
+            f" ({min(ratio):.2f} to {max(ratio):.2f})"
+        )
 
 
 if __name__ == "__main__":

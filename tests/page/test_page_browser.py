@@ -1,4 +1,6 @@
-"""An exported page in a real browser, so the renderer alone: replay, keyboard, loading, hostile text, words and figures."""
+"""An exported page in a real browser, so the renderer alone: replay, keyboard, loading, hostile
+text, words and figures.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def exported(tmp_path, open_page):
 
 
 def page_state(page, script: str):
-    return page.evaluate(f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}")
+    return page.evaluate(
+        f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}"
+    )
 
 
 def test_exported_page_replays_offline(exported):
@@ -46,15 +50,23 @@ def test_every_method_shows_its_round(exported, method):
         page_state(page, f"view.openRound({r})")
         for tab in ("Denoising", "Lattice", "Tree"):
             page.get_by_role("tab", name=tab).click()
-            assert page.locator(".sd-stage").inner_text().strip() or page.locator(".sd-stage svg").count()
+            assert (
+                page.locator(".sd-stage").inner_text().strip()
+                or page.locator(".sd-stage svg").count()
+            )
     if method in ("d2sd", "best"):
         page_state(page, "view.openRound(0)")
-        assert page.locator(".sd-bound-chosen").count() == 1 and page.locator(".sd-box-rejected").count() >= 1
+        assert (
+            page.locator(".sd-bound-chosen").count() == 1
+            and page.locator(".sd-box-rejected").count() >= 1
+        )
     if method in ("tree", "block"):
         page_state(page, "view.openRound(0)")
         page.get_by_role("tab", name="Denoising").click()
         expect(page.locator(".sd-denoise tbody th").nth(1)).to_have_text("2/2 head")
-        assert page.locator(".sd-denoise tbody tr").nth(1).locator(".sd-fresh").count() == 2, "what the head changed is marked"
+        assert page.locator(".sd-denoise tbody tr").nth(1).locator(".sd-fresh").count() == 2, (
+            "what the head changed is marked"
+        )
         page_state(page, "view.player.go(1)")
         expect(page.locator(".sd-say")).to_contain_text("Markov head lets each word follow")
     if method == "diffuspec":
@@ -64,7 +76,13 @@ def test_every_method_shows_its_round(exported, method):
 
 
 def test_hostile_text_stays_text(exported):
-    events = list(fake_events(prompt="<img src=x onerror='window.pwned=4'> ${1+1} {{2+2}} `x`", tokens=40, words=HOSTILE))
+    events = list(
+        fake_events(
+            prompt="<img src=x onerror='window.pwned=4'> ${1+1} {{2+2}} `x`",
+            tokens=40,
+            words=HOSTILE,
+        )
+    )
     page = exported(events, reduced_motion="reduce")
     for r in range(page_state(page, "view.trace.rounds.length")):
         page_state(page, f"view.openRound({r})")
@@ -72,11 +90,21 @@ def test_hostile_text_stays_text(exported):
             page.get_by_role("tab", name=tab).click()
     page_state(page, "view.player.finish()")
     text = page.locator(".sd-lane-spec .sd-text").inner_text()
-    assert "<script>" in text and "${window.pwned=2}" in text and "{{window.pwned}}" in text and "🙂" in text
+    assert (
+        "<script>" in text
+        and "${window.pwned=2}" in text
+        and "{{window.pwned}}" in text
+        and "🙂" in text
+    )
     assert "\u202e" not in text, "a character that turns the text around must not reach the page"
     assert "${1+1} {{2+2}} `x`" in page.locator(".sd-prompt").inner_text()
-    assert page.evaluate("window.pwned") is None and page.locator("#race img, #race script").count() == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "a long word must not widen the page"
+    assert (
+        page.evaluate("window.pwned") is None
+        and page.locator("#race img, #race script").count() == 0
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), (
+        "a long word must not widen the page"
+    )
 
 
 def test_keyboard_alone_moves_the_race(exported):
@@ -107,7 +135,9 @@ def test_tokens_are_reached_and_spoken_by_keyboard(exported):
     first.focus()
     page.keyboard.press("ArrowRight")
     focused = page.locator(".sd-lane-spec .sd-tok:focus")
-    expect(focused).to_have_attribute("aria-label", re.compile(r"baker, accepted, position 1, round 1"))
+    expect(focused).to_have_attribute(
+        "aria-label", re.compile(r"baker, accepted, position 1, round 1")
+    )
     tip = page.locator(".sd-tip")
     expect(tip).to_be_visible()
     for words in ("p = 90 %", "q = 60 %", "place 1 among", "step 1", "position 1"):
@@ -129,7 +159,13 @@ def test_scrubbing_shows_exactly_what_had_happened(exported):
         spec = 1 + sum(len(e["kept"]) for e in events if e["kind"] == "verify" and e["clock"] <= t)
         assert page_state(page, "[view.lanes.ar.shown, view.lanes.spec.shown]") == [ar, spec]
         for lane, count in (("ar", ar), ("spec", spec)):
-            assert page.evaluate(f"[...document.querySelectorAll('.sd-lane-{lane} [data-at]')].filter((n) => !n.hidden && !n.parentNode.hidden).length") == count
+            assert (
+                page.evaluate(
+                    f"[...document.querySelectorAll('.sd-lane-{lane} [data-at]')].filter((n) =>"
+                    " !n.hidden && !n.parentNode.hidden).length"
+                )
+                == count
+            )
 
 
 def test_the_strip_tells_nothing_of_rounds_to_come(exported):
@@ -137,18 +173,32 @@ def test_the_strip_tells_nothing_of_rounds_to_come(exported):
     for beat in range(-1, page_state(page, "view.trace.beats.length")):
         page_state(page, f"view.player.go({beat})")
         seen = page_state(page, "((m) => m.rounds)(view.moment())")
-        bars = page.evaluate("[...document.querySelectorAll('.sd-bar')].map((bar) => [[...bar.children].some((i) => i.checkVisibility()), bar.title.includes('token')])")
+        bars = page.evaluate(
+            "[...document.querySelectorAll('.sd-bar')].map((bar) => [[...bar.children].some((i) =>"
+            " i.checkVisibility()), bar.title.includes('token')])"
+        )
         assert bars == [[k < seen, k < seen] for k in range(len(bars))], beat
 
 
 def test_words_beside_the_speed_up(exported):
-    """Live, the figure against the left lane and the one against the yardstick differ by one factor, as both speak of the same tokens."""
-    page = exported([e for e in fake_events(tokens=40, one_row_ms=14.0) if e.kind != "done"], reduced_motion="reduce")
+    """Live, the figure against the left lane and the one against the yardstick differ by one
+    factor, as both speak of the same tokens.
+    """
+    page = exported(
+        [e for e in fake_events(tokens=40, one_row_ms=14.0) if e.kind != "done"],
+        reduced_motion="reduce",
+    )
     for share in (0.3, 0.5, 0.9):
         page_state(page, f"view.player.seek(view.trace.end * {share})")
-        times, note = page.locator(".sd-times").inner_text(), page.locator(".sd-times-note").inner_text()
+        times, note = (
+            page.locator(".sd-times").inner_text(),
+            page.locator(".sd-times-note").inner_text(),
+        )
         assert float(note.split("×")[0]) == pytest.approx(float(times[:-1]) * 21 / 14, abs=0.02)
-    for events, said in ((fake_events(method="ar", tokens=20), "plain decoding against itself: noise"), (fake_events(tokens=1), "too short for a speed-up")):
+    for events, said in (
+        (fake_events(method="ar", tokens=20), "plain decoding against itself: noise"),
+        (fake_events(tokens=1), "too short for a speed-up"),
+    ):
         page = exported(list(events), reduced_motion="reduce")
         page_state(page, "view.player.finish()")
         expect(page.locator(".sd-score-cell").first).to_contain_text(said)
@@ -174,11 +224,23 @@ def test_other_rules_do_not_promise_the_same_sample(exported):
     expect(page.locator(".sd-verdict-word")).to_have_text("same law")
 
 
-@pytest.mark.parametrize("junk", ["", "{", "[]", '{"format":"specdemo-trace","version":9,"events":[{"kind":"start"}]}', '{"format":"specdemo-trace","version":1,"events":[]}',
-                                  '{"format":"specdemo-trace","version":1,"events":[{"kind":"start"},{"kind":"toString"}]}', '{"format":"specdemo-trace","version":1,"events":[{"kind":"done"}]}'])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format":"specdemo-trace","version":9,"events":[{"kind":"start"}]}',
+        '{"format":"specdemo-trace","version":1,"events":[]}',
+        '{"format":"specdemo-trace","version":1,"events":[{"kind":"start"},{"kind":"toString"}]}',
+        '{"format":"specdemo-trace","version":1,"events":[{"kind":"done"}]}',
+    ],
+)
 def test_junk_files_are_refused_in_a_sentence(exported, junk):
     page = exported(list(fake_events(tokens=12)), reduced_motion="reduce")
-    page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()})
+    page.locator("input[type=file]").set_input_files(
+        {"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()}
+    )
     expect(page.locator(".sd-banner-refusal")).to_be_visible()
     assert page_state(page, "view.trace.ar.length") == 12, "the race on screen stays"
 
@@ -186,15 +248,37 @@ def test_junk_files_are_refused_in_a_sentence(exported, junk):
 def test_a_trace_that_no_race_has_told_is_refused(exported):
     page = exported(list(fake_events(tokens=12)), reduced_motion="reduce")
     for name, events, words in damaged([e.to_dict() for e in fake_events(tokens=40)]):
-        page.locator("input[type=file]").set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": dump_trace(events).encode()})
+        page.locator("input[type=file]").set_input_files(
+            {
+                "name": "x.json",
+                "mimeType": "application/json",
+                "buffer": dump_trace(events).encode(),
+            }
+        )
         expect(page.locator(".sd-banner-refusal"), name).to_contain_text(words)
         assert page_state(page, "view.trace.ar.length") == 12, name
         page_state(page, "view.say('', 'status')")
 
 
 def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):
-    wild = [{"kind": "start", "prompt": 5, "params": [], "sampling": {}, "cost_ms": {"a": "b"}}, {"kind": "denoise", "ids": 5, "top": [5]}, {"kind": "draft", "tokens": "x", "parent": [0, 7], "notes": {"paths": [None, 5], "boundaries": ["x"], "length": 5}},
-            {"kind": "verify", "kept": [{}, {"text": 5, "source": "constructor"}], "status": "x", "p": 5, "picks": {}}, {"kind": "done", "result": {"speedup": "x", "first_difference": 5}}]
+    wild = [
+        {"kind": "start", "prompt": 5, "params": [], "sampling": {}, "cost_ms": {"a": "b"}},
+        {"kind": "denoise", "ids": 5, "top": [5]},
+        {
+            "kind": "draft",
+            "tokens": "x",
+            "parent": [0, 7],
+            "notes": {"paths": [None, 5], "boundaries": ["x"], "length": 5},
+        },
+        {
+            "kind": "verify",
+            "kept": [{}, {"text": 5, "source": "constructor"}],
+            "status": "x",
+            "p": 5,
+            "picks": {},
+        },
+        {"kind": "done", "result": {"speedup": "x", "first_difference": 5}},
+    ]
     page = exported(wild, reduced_motion="reduce")
     for tab in ("Denoising", "Lattice", "Tree"):
         page.get_by_role("tab", name=tab).click()
@@ -205,7 +289,10 @@ def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):
 def test_a_race_cut_short_anywhere_can_be_looked_at(exported, cut):
     events = [e.to_dict() for e in fake_events(tokens=30)]
     at = [k for k, e in enumerate(events) if e["kind"] == cut][-1 if cut != "prefill" else 0]
-    page = exported([*events[: at + 1], {"kind": "done", "result": {}, "stopped": True}], reduced_motion="reduce")
+    page = exported(
+        [*events[: at + 1], {"kind": "done", "result": {}, "stopped": True}],
+        reduced_motion="reduce",
+    )
     for beat in range(-1, page_state(page, "view.trace.beats.length")):
         page_state(page, f"view.player.go({beat})")
     for tab in ("Denoising", "Lattice", "Tree"):
@@ -224,10 +311,17 @@ def test_drafts_behind_the_end_are_not_called_kept(exported):
     page = exported(events, reduced_motion="reduce")
     page_state(page, f"view.openRound({last['round']})")
     page.get_by_role("tab", name="Tree").click()
-    assert page.locator(".sd-box-dropped").count() == len(behind) and page.locator(".sd-box-accepted").count() == 1
-    expect(page.locator("[data-part=round] .sd-key").last).to_contain_text("– dropped after the end")
+    assert (
+        page.locator(".sd-box-dropped").count() == len(behind)
+        and page.locator(".sd-box-accepted").count() == 1
+    )
+    expect(page.locator("[data-part=round] .sd-key").last).to_contain_text(
+        "– dropped after the end"
+    )
     label = page.locator("[data-part=chart-accept] svg").get_attribute("aria-label")
-    assert label == "Acceptance by position: +1 100 %", "what was never asked is not counted as refused"
+    assert label == "Acceptance by position: +1 100 %", (
+        "what was never asked is not counted as refused"
+    )
 
 
 def test_counted_things_have_whole_numbers_on_their_axes(exported):
@@ -235,7 +329,11 @@ def test_counted_things_have_whole_numbers_on_their_axes(exported):
     for chart in ("chart-rounds", "chart-time"):
         labels = page.locator(f"[data-part={chart}] .sd-ty").all_text_contents()
         assert len(labels) > 1 and all(label.isdigit() for label in labels), labels
-    rounds = [t for t in page.locator("[data-part=chart-rounds] .sd-tx").all_text_contents() if t[0].isdigit()]
+    rounds = [
+        t
+        for t in page.locator("[data-part=chart-rounds] .sd-tx").all_text_contents()
+        if t[0].isdigit()
+    ]
     assert rounds and all(label.isdigit() for label in rounds), rounds
 
 

@@ -1,4 +1,6 @@
-"""Many visitors at once: one race at a time, each gets their own, and nothing is left running when they stop, reload or leave."""
+"""Many visitors at once: one race at a time, each gets their own, and nothing is left running when
+they stop, reload or leave.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tools import WAIT, fill, press, until, view_of
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
-TABS = int(os.environ.get("SPECDEMO_TEST_TABS", "8"))  # a tab is four seconds of work for two cores; 20 fill the queue
+# a tab is four seconds of work for two cores; 20 fill the queue
+TABS = int(os.environ.get("SPECDEMO_TEST_TABS", "8"))
 
 
 def test_two_visitors_wait_in_line_and_both_finish(assets, open_page, serve):
@@ -36,10 +39,16 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page, serve):
     two.wait_for_timeout(500)
     held.gate.set()
     for page, prompt in prompts.items():
-        page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+        page.wait_for_function(
+            "document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96"
+        )
         expect(page.locator("#race-view .sd-prompt")).to_have_text(prompt)
         expect(page.locator("#race-view .sd-verdict-word")).to_have_text("identical")
-    assert held.most == 1 and held.running == 0 and [a["prompt"] for a in held.asked] == list(prompts.values())
+    assert (
+        held.most == 1
+        and held.running == 0
+        and [a["prompt"] for a in held.asked] == list(prompts.values())
+    )
 
 
 def test_a_closed_tab_leaves_nothing_running(assets, browser, serve):
@@ -56,12 +65,22 @@ def test_a_closed_tab_leaves_nothing_running(assets, browser, serve):
 
 
 def test_many_visitors_some_of_whom_leave(assets, serve):
-    """Twenty in line, every third gives up: the others get their own race, in order, one at a time, and nothing is left running."""
+    """Twenty in line, every third gives up: the others get their own race, in order, one at a time,
+    and nothing is left running.
+    """
     client_of = pytest.importorskip("gradio_client")
     crowd = FakeBackend(pace=0.01)
     url, _ = serve(crowd, assets)
     visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
-    jobs = [c.submit(prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""), method=NAMES[k % 10], max_new_tokens=16, api_name="/race") for k, c in enumerate(visitors)]
+    jobs = [
+        c.submit(
+            prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""),
+            method=NAMES[k % 10],
+            max_new_tokens=16,
+            api_name="/race",
+        )
+        for k, c in enumerate(visitors)
+    ]
     until(lambda: crowd.running == 1)
     left = [k for k in range(20) if k % 3 == 1]
     for k in left:
@@ -72,7 +91,9 @@ def test_many_visitors_some_of_whom_leave(assets, serve):
         jobs[k].result(timeout=120)
         events = [e for text in jobs[k].outputs() for e in json.loads(text)]
         assert events[0]["prompt"].startswith(f"Visitor {k}") and events[-1]["kind"] == "done"
-        assert [e["kind"] for e in events] == [e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)]
+        assert [e["kind"] for e in events] == [
+            e.kind for e in fake_events(method=NAMES[k % 10], tokens=16)
+        ]
     until(lambda: crowd.running == 0)
     assert crowd.most == 1
     assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
@@ -80,19 +101,28 @@ def test_many_visitors_some_of_whom_leave(assets, serve):
 
 @pytest.fixture
 def tabs(browser, serve):
-    """Pages of visitors, each with a browser profile of its own (tabs of one profile share six connections)."""
-    contexts = [browser.new_context(viewport={"width": 390, "height": 700}, reduced_motion="reduce") for _ in range(TABS)]
+    """Pages of visitors, each with a browser profile of its own (tabs of one profile share six
+    connections).
+    """
+    contexts = [
+        browser.new_context(viewport={"width": 390, "height": 700}, reduced_motion="reduce")
+        for _ in range(TABS)
+    ]
     yield [context.new_page() for context in contexts]
     for context in contexts:
         context.close()
 
 
 def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
-    """Whoever ended with Run sees their own race to its end, the others nobody else's; when all tabs are closed the server remembers none of them."""
+    """Whoever ended with Run sees their own race to its end, the others nobody else's; when all
+    tabs are closed the server remembers none of them.
+    """
     from specdemo.ui import page as layout
 
     servers, errors, dice, crowd = [], [], random.Random(20), FakeBackend(pace=0.002)
-    monkeypatch.setattr(layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1])
+    monkeypatch.setattr(
+        layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1]
+    )
     url, _ = serve(crowd, assets)
     visitors, own, last = servers[0].visitors, {t: set() for t in tabs}, {}
     for tab in tabs:
@@ -121,7 +151,11 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
             expect(tab.locator("#race-view .sd-verdict-word")).to_have_text("identical")
         else:
             assert tab.locator("#race-view .sd-prompt").inner_text() in own[tab]
-    assert sum(1 for how in last.values() if how.startswith("Visitor")) >= TABS / 4 and crowd.most == 1 and not errors, errors
+    assert (
+        sum(1 for how in last.values() if how.startswith("Visitor")) >= TABS / 4
+        and crowd.most == 1
+        and not errors
+    ), errors
     for tab in tabs:
         tab.close()
     until(lambda: not (visitors.tickets or visitors.held or servers[0].last), 30)

@@ -1,4 +1,6 @@
-"""What the page looks like, measured: contrast in both themes, kinds told apart in grey, narrow screens, reduced motion."""
+"""What the page looks like, measured: contrast in both themes, kinds told apart in grey, narrow
+screens, reduced motion.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ function weak(root, least) {
 def drawn(tmp_path, open_page):
     def make(method="d2sd", **options):
         path = tmp_path / f"{method}.html"
-        path.write_text(export_html(list(fake_events(method=method, tokens=40, differs=30))), encoding="utf-8")
+        path.write_text(
+            export_html(list(fake_events(method=method, tokens=40, differs=30))), encoding="utf-8"
+        )
         page = open_page(path.as_uri(), reduced_motion="reduce", **options)
         expect(page.locator(".sd-lane-spec .sd-count")).to_have_text("40")
         return page
@@ -72,8 +76,15 @@ def test_every_text_has_contrast(drawn, theme):
         page = drawn(method, color_scheme=theme)
         assert page.locator(".sd").get_attribute("data-theme") == theme
         page.locator(".sd-lane-spec [tabindex='0']").focus()
-        for r, stage in ((0, "view.player.go(0)"), (0, "view.openRound(0)"), (2, "view.openRound(2)"), (6, "view.openRound(6)")):
-            page.evaluate(f"() => {{ const view = document.getElementById('race').specdemo; {stage}; }}")
+        for r, stage in (
+            (0, "view.player.go(0)"),
+            (0, "view.openRound(0)"),
+            (2, "view.openRound(2)"),
+            (6, "view.openRound(6)"),
+        ):
+            page.evaluate(
+                f"() => {{ const view = document.getElementById('race').specdemo; {stage}; }}"
+            )
             for tab in ("Denoising", "Lattice", "Tree"):
                 page.get_by_role("tab", name=tab).click()
                 weak = page.evaluate(f"() => {{ {MEASURE}; return weak(document.body, 4.5); }}")
@@ -110,7 +121,9 @@ def test_nothing_is_wider_than_a_phone(drawn, method):
 def test_reduced_motion_stands_still(drawn):
     page = drawn()
     assert page.evaluate("document.getElementById('race').specdemo.player.playing") is False
-    assert page.evaluate("getComputedStyle(document.querySelector('.sd-fill')).transitionDuration") in ("0s", "")
+    assert page.evaluate(
+        "getComputedStyle(document.querySelector('.sd-fill')).transitionDuration"
+    ) in ("0s", "")
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "light")])
@@ -119,12 +132,16 @@ def test_the_served_page_in_both_themes_and_widths(served, open_page, width, the
     view = view_of(page)
     assert view.get_attribute("data-theme") == theme
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    weak = page.evaluate(f"() => {{ {MEASURE}; return weak(document.getElementById('race-view'), 4.5); }}")
+    weak = page.evaluate(
+        f"() => {{ {MEASURE}; return weak(document.getElementById('race-view'), 4.5); }}"
+    )
     assert not weak, weak[:8]
     page.get_by_role("tab", name="Lesson").click()
     view_of(page, "lesson-view")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    weak = page.evaluate(f"() => {{ {MEASURE}; return weak(document.getElementById('lesson-view'), 4.5); }}")
+    weak = page.evaluate(
+        f"() => {{ {MEASURE}; return weak(document.getElementById('lesson-view'), 4.5); }}"
+    )
     assert not weak, weak[:8]
     page.get_by_role("tab", name="Bench").click()
     expect(page.locator("#bench-words table").first).to_be_visible()
@@ -134,11 +151,24 @@ def test_the_served_page_in_both_themes_and_widths(served, open_page, width, the
 
 def test_the_page_says_what_it_is_to_a_screen_reader(drawn):
     page = drawn()
-    for role, name in (("tablist", "Views of the round"), ("group", "Replay"), ("slider", "Moment of the race"), ("combobox", "Replay speed"), ("button", "Play"), ("tabpanel", "Tree")):
+    for role, name in (
+        ("tablist", "Views of the round"),
+        ("group", "Replay"),
+        ("slider", "Moment of the race"),
+        ("combobox", "Replay speed"),
+        ("button", "Play"),
+        ("tabpanel", "Tree"),
+    ):
         expect(page.get_by_role(role, name=name)).to_have_count(1)
     page.evaluate("document.getElementById('race').specdemo.openRound(0)")
-    expect(page.locator(".sd [aria-live=polite]")).to_have_text("Round 1: 3 drafts accepted, 4 tokens written.")
-    unnamed = page.evaluate("[...document.querySelectorAll('.sd button, .sd input, .sd select, .sd svg[role=img]')].filter((n) => !n.getAttribute('aria-label') && !n.textContent.trim() && !n.closest('label')).length")
+    expect(page.locator(".sd [aria-live=polite]")).to_have_text(
+        "Round 1: 3 drafts accepted, 4 tokens written."
+    )
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('.sd button, .sd input, .sd select, .sd"
+        " svg[role=img]')].filter((n) => !n.getAttribute('aria-label') && !n.textContent.trim() &&"
+        " !n.closest('label')).length"
+    )
     assert unnamed == 0
 
 
@@ -147,16 +177,25 @@ def test_the_sign_of_a_correction_stays_with_its_word(drawn):
     signs = 0
     for width in range(330, 520, 17):
         page.set_viewport_size({"width": width, "height": 800})
-        for sign, word in page.evaluate("""() => [...document.querySelectorAll(".sd-lane-spec [data-at] > .sd-sign")].map((sign) => {
+        for sign, word in page.evaluate(
+            """() => [...document.querySelectorAll(".sd-lane-spec [data-at] > .sd-sign")].map((sign) => {
             const range = document.createRange(), text = sign.nextSibling;
             range.setStart(text, 0); range.setEnd(text, 1);
             return [sign.getBoundingClientRect().top, range.getBoundingClientRect().top];
-        })"""):
+        })"""
+        ):
             signs += 1
-            assert abs(sign - word) < 15, f"{width} pixels: a sign stands at {sign}, its word at {word}"
+            assert abs(sign - word) < 15, (
+                f"{width} pixels: a sign stands at {sign}, its word at {word}"
+            )
     assert signs > 30
-    boxed = page.evaluate("[...document.querySelectorAll('.sd-lane-spec .sd-correction[data-at]')].map((token) => token.textContent)")
-    assert boxed and not any(text != text.lstrip() for text in boxed if text.strip()), "the box begins with its word, so no sliver of it ends a line"
+    boxed = page.evaluate(
+        "[...document.querySelectorAll('.sd-lane-spec .sd-correction[data-at]')].map((token) =>"
+        " token.textContent)"
+    )
+    assert boxed and not any(text != text.lstrip() for text in boxed if text.strip()), (
+        "the box begins with its word, so no sliver of it ends a line"
+    )
     written, shown = page.evaluate("""() => {
         const lane = document.querySelector(".sd-lane-spec .sd-text").cloneNode(true);
         lane.querySelectorAll(".sd-fallen, .sd-ghost").forEach((node) => node.remove());

@@ -1,4 +1,6 @@
-"""What visitors do that the page did not ask for: each is answered with a sentence, or simply works, and nothing is lost."""
+"""What visitors do that the page did not ask for: each is answered with a sentence, or simply
+works, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_seed_that_is_none_is_refused_in_words(served, open_page, seed):
     page.locator("#settings button").first.click()
     fill(page, "seed", seed)
     press(page, "Run")
-    expect(view.locator(".sd-banner-refusal")).to_contain_text("The seed must be a whole number from 0 to 2,147,483,647")
+    expect(view.locator(".sd-banner-refusal")).to_contain_text(
+        "The seed must be a whole number from 0 to 2,147,483,647"
+    )
     fill(page, "seed", "7")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("finished")
@@ -68,13 +72,20 @@ def test_the_last_words_of_a_replaced_run_do_not_bring_it_back(served, open_page
     """A run's last windows travel for a while after Stop; what was loaded meanwhile stays."""
     page = open_page(served)
     view = view_of(page)
-    old, new = ([e.to_dict() for e in fake_events(prompt=name, tokens=12)] for name in ("The old one", "From a file"))
+    old, new = (
+        [e.to_dict() for e in fake_events(prompt=name, tokens=12)]
+        for name in ("The old one", "From a file")
+    )
     half = len(old) // 2
     send = lambda **message: state(page, f"view.receive({json.dumps(message)})")  # noqa: E731
     send(run="old", live=True, **{"from": 0}, events=old[:half])
     send(ended=True)
     send(run="file", live=False, play=False, **{"from": 0}, events=new)
-    for late in ({"status": "Loading the model …"}, {"from": half, "events": old[half:]}, {"ended": True, "total": len(old)}):
+    for late in (
+        {"status": "Loading the model …"},
+        {"from": half, "events": old[half:]},
+        {"ended": True, "total": len(old)},
+    ):
         send(run="old", live=True, **late)
     expect(view.locator(".sd-prompt")).to_have_text("From a file")
     assert state(page, "[view.running, view.trace.events.length]") == [False, len(new)]
@@ -91,8 +102,14 @@ def test_a_refusal_takes_nothing_off_the_screen(served, open_page, prompt):
     press(page, "Run")
     expect(view.locator(".sd-banner-refusal")).to_be_visible()
     expect(view.locator(".sd-prompt")).to_have_text("This stays")
-    assert page.evaluate("document.querySelector('#plot .js-plotly-plot').data[0].x.length") > 10, "nor out of the large chart"
-    assert state(page, "[view.running, view.trace.done !== null, view.trace.ar.length]") == [False, True, 96]
+    assert page.evaluate("document.querySelector('#plot .js-plotly-plot').data[0].x.length") > 10, (
+        "nor out of the large chart"
+    )
+    assert state(page, "[view.running, view.trace.done !== null, view.trace.ar.length]") == [
+        False,
+        True,
+        96,
+    ]
 
 
 def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
@@ -104,7 +121,10 @@ def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
     expect(view.locator(".sd-banner-refusal")).to_contain_text("ran out of memory")
     expect(view.locator(".sd-badge")).to_have_text("stopped")
     expect(view.locator(".sd-prompt")).to_have_text("Please run out of memory")
-    assert state(page, "[view.running, view.trace.rounds.filter((r) => r.verify).length]") == [False, 4]
+    assert state(page, "[view.running, view.trace.rounds.filter((r) => r.verify).length]") == [
+        False,
+        4,
+    ]
 
 
 def test_nothing_is_saved_before_there_is_something(open_page, serve, assets):
@@ -141,13 +161,25 @@ def test_the_large_chart_is_not_another_races(served, open_page, tmp_path):
 
 
 def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path):
-    """The clocks of a race beside other work say little; what the rounds should have cost is known."""
+    """The clocks of a race beside other work say little; what the rounds should have cost is
+    known.
+    """
     page = open_page(served)
     view = view_of(page)
-    for factor, note in ((1.0, re.compile("^$")), (3.0, re.compile(r"The machine was busy: rounds took 3\.0\d?× what they cost"))):
+    for factor, note in (
+        (1.0, re.compile("^$")),
+        (3.0, re.compile(r"The machine was busy: rounds took 3\.0\d?× what they cost")),
+    ):
         events = [e.to_dict() for e in fake_events(tokens=30)]
-        cost = [1000 * (e["verify_seconds"] + e["rest_seconds"]) for e in events if e["kind"] == "verify"]
-        events[0] |= {"cost_ms": {str(w): cost[0] / factor for w in (1, 8, 64)}, "one_row_ms": cost[0] / factor}
+        cost = [
+            1000 * (e["verify_seconds"] + e["rest_seconds"])
+            for e in events
+            if e["kind"] == "verify"
+        ]
+        events[0] |= {
+            "cost_ms": {str(w): cost[0] / factor for w in (1, 8, 64)},
+            "one_row_ms": cost[0] / factor,
+        }
         clock = 0.0
         for e in events:
             if e["kind"] == "verify":
@@ -162,7 +194,10 @@ def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path
         chart = view.locator("[data-part=chart-speedup] .sd-note").inner_text()
         state(page, "view.openRound(4)")
         expect(view.locator("[data-part=chart-speedup] .sd-note")).not_to_have_text(chart)
-        card, said = view.locator(".sd-times").inner_text(), view.locator("[data-part=chart-speedup] .sd-note").inner_text()
+        card, said = (
+            view.locator(".sd-times").inner_text(),
+            view.locator("[data-part=chart-speedup] .sd-note").inner_text(),
+        )
         assert f"Measured {card} for the same" in said, "card and chart never differ"
 
 
@@ -221,7 +256,9 @@ def test_keys_work_with_nothing_focused(served, open_page):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Home")
     expect(lesson.locator(".sd-where")).to_contain_text("before the first round")
-    assert view.locator(".sd-where").text_content() == where, "a view that is not on screen keeps its place"
+    assert view.locator(".sd-where").text_content() == where, (
+        "a view that is not on screen keeps its place"
+    )
     page.get_by_role("tab", name="Race").click()
     fill(page, "prompt", "Typed")
     page.locator("#prompt textarea").press("Home")
@@ -256,7 +293,9 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
     page.wait_for_function(RUNS)
     page.wait_for_timeout(300)
     lane, player = (view.locator(name).first.bounding_box() for name in (".sd-lanes", ".sd-player"))
-    assert player["y"] - lane["y"] >= 170, "both lanes' heads and a few lines of text stand above the player"
+    assert player["y"] - lane["y"] >= 170, (
+        "both lanes' heads and a few lines of text stand above the player"
+    )
     expect(view.locator(".sd-halt")).to_be_visible()
     press(page, "Stop")
 
@@ -264,13 +303,20 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
 def test_the_yardstick_is_said_where_it_is_not_the_lane_beside(served, open_page, tmp_path):
     page = open_page(served, reduced_motion="reduce")
     view = view_of(page)
-    for one_row, note in ((14.0, "the left lane; the yardstick is a faster one-row kernel"), (20.9, "")):
+    for one_row, note in (
+        (14.0, "the left lane; the yardstick is a faster one-row kernel"),
+        (20.9, ""),
+    ):
         file = tmp_path / "t.json"
-        file.write_text(dump_trace(list(fake_events(prompt=f"At {one_row}", tokens=24, one_row_ms=one_row))))
+        file.write_text(
+            dump_trace(list(fake_events(prompt=f"At {one_row}", tokens=24, one_row_ms=one_row)))
+        )
         view.locator("input[type=file]").set_input_files(file)
         expect(view.locator(".sd-prompt")).to_have_text(f"At {one_row}")
         state(page, "view.player.finish()")
-        expect(view.locator(".sd-times-note")).to_have_text(re.compile(f".*{re.escape(note)}.*" if note else "^$"))
+        expect(view.locator(".sd-times-note")).to_have_text(
+            re.compile(f".*{re.escape(note)}.*" if note else "^$")
+        )
 
 
 def test_step_after_the_end_says_what_it_does(served, open_page):
@@ -278,7 +324,9 @@ def test_step_after_the_end_says_what_it_does(served, open_page):
     view = view_of(page)
     fill(page, "prompt", "To its end")
     press(page, "Run")
-    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+    page.wait_for_function(
+        "document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96"
+    )
     press(page, "Step")
     expect(view.locator(".sd-where")).to_contain_text("round 1 of")
     expect(view.locator(".sd-banner")).to_contain_text("from its first round")
@@ -305,15 +353,18 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     page.locator("#method input").click()
     page.get_by_role("option", name="Method specdiff", exact=True).click()
     page.locator("#settings button").first.click()
-    expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)  # else the number goes to the method before
+    # else the number goes to the method before
+    expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
     fill(page, "seed", "42")
     page.get_by_label("number input for gamma").locator("visible=true").fill("9")
-    fill(page, "prompt", "Grüße & \"quotes\" <b>, typed by hand")
+    fill(page, "prompt", 'Grüße & "quotes" <b>, typed by hand')
     press(page, "Run")
     expect(page.locator("#race-view .sd-badge")).to_have_text("live")
-    page = open_page(page.url)  # as a reload would; Gradio's own client complains on the console of a page that leaves in mid-run
+    # as a reload would; Gradio's own client complains on the console of a page that leaves in
+    # mid-run
+    page = open_page(page.url)
     view_of(page)
-    expect(page.locator("#prompt textarea")).to_have_value("Grüße & \"quotes\" <b>, typed by hand")
+    expect(page.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>, typed by hand')
     expect(page.locator("#method input")).to_have_value("Method specdiff")
     page.locator("#settings button").first.click()
     expect(page.locator("#seed input")).to_have_value("42")
@@ -322,10 +373,16 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
 
 
 def test_what_was_asked_is_known_though_its_own_message_was_lost(served, open_page):
-    """Gradio may merge two messages into the later one; the first of a run says once more what was asked."""
+    """Gradio may merge two messages into the later one; the first of a run says once more what was
+    asked.
+    """
     page = open_page(served)
     view = view_of(page)
-    state(page, "view.receive({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling: {seed: 3}}, status: 'Loading …'})")
+    state(
+        page,
+        "view.receive({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling:"
+        " {seed: 3}}, status: 'Loading …'})",
+    )
     expect(view.locator(".sd-prompt")).to_have_text("Merged")
     expect(view.locator(".sd-banner")).to_have_text("Loading …")
     assert "prompt=Merged" in page.url and "seed=3" in page.url
@@ -355,9 +412,17 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     expect(view.locator(".sd-badge")).to_have_text("live")
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
     assert state(page, "view.trace.events.length") == 0, "the model is still loading"
-    assert view.locator(".sd-times").inner_text() == "–" and view.locator(".sd-lane-spec .sd-count").inner_text() == "0"
-    assert "specdiff" in view.locator(".sd-lane-spec h3").inner_text() and view.locator(".sd-verdict-word").inner_text() == "–"
-    assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, "Plotly draws no other race either"
+    assert (
+        view.locator(".sd-times").inner_text() == "–"
+        and view.locator(".sd-lane-spec .sd-count").inner_text() == "0"
+    )
+    assert (
+        "specdiff" in view.locator(".sd-lane-spec h3").inner_text()
+        and view.locator(".sd-verdict-word").inner_text() == "–"
+    )
+    assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, (
+        "Plotly draws no other race either"
+    )
     backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
@@ -371,11 +436,16 @@ def test_a_race_stopped_while_its_model_loads_says_so_and_nothing_else(serve, as
     expect(view.locator(".sd-banner")).to_contain_text("Reading weights")
     press(page, "Stop")
     expect(view.locator(".sd-badge")).to_have_text("stopped")
-    expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
+    expect(view.locator(".sd-banner")).to_have_text(
+        "Stopped before the race began; Run starts it again."
+    )
     expect(view.locator(".sd-badge-live")).to_have_count(0)
     backend.weights.set()
-    expect(page.get_by_text("Model in memory.")).to_be_visible()  # its loading went on, and said so elsewhere
-    expect(view.locator(".sd-banner")).to_have_text("Stopped before the race began; Run starts it again.")
+    # its loading went on, and said so elsewhere
+    expect(page.get_by_text("Model in memory.")).to_be_visible()
+    expect(view.locator(".sd-banner")).to_have_text(
+        "Stopped before the race began; Run starts it again."
+    )
     assert state(page, "view.trace.events.length") == 0
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("finished")
@@ -387,6 +457,12 @@ def test_a_race_stopped_before_its_first_round_says_so_when_stepped(open_page, t
     path = tmp_path / "cut.html"
     path.write_text(export_html(events), encoding="utf-8")
     page = open_page(path.as_uri(), offline=True)
-    expect(page.locator(".sd-banner")).to_contain_text("ends before its race did")  # the exported page warns, too
-    page.evaluate("() => { const view = document.getElementById('race').specdemo; view.player.finish(); view.receive({advance: 'x'}); }")
-    expect(page.locator(".sd-banner")).to_contain_text("stopped before its first round; Run starts a new one")
+    # the exported page warns, too
+    expect(page.locator(".sd-banner")).to_contain_text("ends before its race did")
+    page.evaluate(
+        "() => { const view = document.getElementById('race').specdemo; view.player.finish();"
+        " view.receive({advance: 'x'}); }"
+    )
+    expect(page.locator(".sd-banner")).to_contain_text(
+        "stopped before its first round; Run starts a new one"
+    )

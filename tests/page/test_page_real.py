@@ -27,6 +27,12 @@ def test_a_real_race_on_the_page(engine_bf16, assets, open_page):
         page.get_by_role("button", name="Run", exact=True).first.click()
         expect(view.locator(".sd-badge")).to_have_text("finished", timeout=120_000)
         expect(view.locator(".sd-verdict-word")).to_have_text("identical")
-        shown = state(page, "[view.trace.ar.map((t) => t.id), view.trace.spec.map((t) => t.id), view.trace.done.result.output_ids]")
-    alone = list(race(engine_bf16, Request(prompt, "d2sd", max_new_tokens=16)))[-1].result["output_ids"]
+        shown = state(
+            page,
+            "[view.trace.ar.map((t) => t.id), view.trace.spec.map((t) => t.id),"
+            " view.trace.done.result.output_ids]",
+        )
+    alone = list(race(engine_bf16, Request(prompt, "d2sd", max_new_tokens=16)))[-1].result[
+        "output_ids"
+    ]
     assert shown == [alone, alone, alone]

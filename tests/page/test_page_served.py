@@ -1,4 +1,6 @@
-"""The served page in a real browser: run, stop, step, saving and loading, links, lesson, bench, the public endpoint."""
+"""The served page in a real browser: run, stop, step, saving and loading, links, lesson, bench, the
+public endpoint.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,27 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):
     fill(page, "prompt", "Please wait here")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("live")
-    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent > 4")
+    page.wait_for_function(
+        "document.querySelector('#race-view .sd-lane-spec .sd-count').textContent > 4"
+    )
     press(page, "Stop")
-    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.running === false")
+    page.wait_for_function(
+        "[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.running"
+        " === false"
+    )
     written = int(view.locator(".sd-lane-spec .sd-count").inner_text())
     assert 4 < written < 96
     until(lambda: backend.running == 0)
     fill(page, "prompt", "And on")
     press(page, "Run")
-    page.wait_for_function("document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96")
+    page.wait_for_function(
+        "document.querySelector('#race-view .sd-lane-spec .sd-count').textContent == 96"
+    )
     expect(view.locator(".sd-verdict-word")).to_have_text("identical")
     kinds = state(page, "view.trace.events.map((e) => e.kind)")
-    assert kinds == [e.kind for e in fake_events(method="best", tokens=96)], "no event lost, doubled or out of order"
+    assert kinds == [e.kind for e in fake_events(method="best", tokens=96)], (
+        "no event lost, doubled or out of order"
+    )
     press(page, "Step")
     expect(view.locator(".sd-where")).to_contain_text("round 1 of")
     press(page, "Step")
@@ -47,7 +58,10 @@ def test_step_begins_a_run_of_its_own(served, open_page):
     fill(page, "prompt", "A new question")
     press(page, "Step")
     expect(view.locator(".sd-prompt")).to_have_text("A new question")
-    assert state(page, "view.player.pinned") is False and int(view.locator(".sd-lane-spec .sd-count").inner_text()) <= 1
+    assert (
+        state(page, "view.player.pinned") is False
+        and int(view.locator(".sd-lane-spec .sd-count").inner_text()) <= 1
+    )
     press(page, "Step")
     expect(view.locator(".sd-where")).to_contain_text("round 1 of")
 
@@ -73,7 +87,10 @@ def test_trace_and_page_round_trip(served, open_page, tmp_path):
         view.get_by_role("button", name="Download trace").click()
     trace = tmp_path / "t.json"
     saved.value.save_as(trace)
-    assert json.loads(trace.read_text())["events"] == json.loads(dump_trace(list(fake_events(method="best", tokens=24))))["events"]
+    assert (
+        json.loads(trace.read_text())["events"]
+        == json.loads(dump_trace(list(fake_events(method="best", tokens=24))))["events"]
+    )
     other = tmp_path / "other.json"
     other.write_text(dump_trace(list(fake_events(prompt="From a file", method="tree", tokens=16))))
     view.locator("input[type=file]").set_input_files(other)
@@ -91,7 +108,13 @@ def test_trace_and_page_round_trip(served, open_page, tmp_path):
 def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):
     page = open_page(served)
     view = view_of(page)
-    state(page, "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>', view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'}, view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7, top_p: 0.9}, view.trace.start.max_new_tokens = 33)")
+    state(
+        page,
+        "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>',"
+        " view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'},"
+        " view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7,"
+        " top_p: 0.9}, view.trace.start.max_new_tokens = 33)",
+    )
     view.get_by_role("button", name="Share link").click()
     link = view.locator(".sd-link").input_value()
     again = open_page(link)
@@ -115,8 +138,16 @@ def test_method_shows_its_own_controls(served, open_page):
     expect(page.locator("#explain")).to_contain_text(METHODS["specdiff"].explain)
     expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
     press(page, "Run")
-    page.wait_for_function("[...document.querySelectorAll('#race-view *')].find((n) => n.specdemo).specdemo.trace.start.method === 'specdiff'")
-    assert state(page, "view.trace.start.params") == {"gamma": 5, "steps": 2, "mix": 0.5, "reveal": "confidence"}
+    page.wait_for_function(
+        "[...document.querySelectorAll('#race-view *')].find((n) =>"
+        " n.specdemo).specdemo.trace.start.method === 'specdiff'"
+    )
+    assert state(page, "view.trace.start.params") == {
+        "gamma": 5,
+        "steps": 2,
+        "mix": 0.5,
+        "reveal": "confidence",
+    }
 
 
 def test_lesson_from_first_to_last_step(served, open_page):

@@ -31,7 +31,18 @@ def server(tmp_path):
     return Server(FakeBackend(), METHODS, PAIRS, Limits(), tmp_path)
 
 
-def ask(server, prompt="Hello", method="block", pair="fake", rule="match", new=16, temperature=0.0, top_p=1.0, seed=0, params=None):
+def ask(
+    server,
+    prompt="Hello",
+    method="block",
+    pair="fake",
+    rule="match",
+    new=16,
+    temperature=0.0,
+    top_p=1.0,
+    seed=0,
+    params=None,
+):
     return server.ask(prompt, method, pair, rule, new, temperature, top_p, seed, params or {})
 
 
@@ -91,7 +102,9 @@ def test_missing_events_are_given_from_the_place_asked_for():
 
 
 def test_everything_that_computes_shares_one_thread():
-    """Loading and every step of every race: two threads would bring two OpenMP teams, which halve each other's speed."""
+    """Loading and every step of every race: two threads would bring two OpenMP teams, which halve
+    each other's speed.
+    """
     seen = []
 
     def steps():
@@ -100,30 +113,50 @@ def test_everything_that_computes_shares_one_thread():
             yield n
         raise Refusal("The end.")
 
-    engines = Engines(lambda pair, progress: seen.append(threading.current_thread().name) or "engine")
+    engines = Engines(
+        lambda pair, progress: seen.append(threading.current_thread().name) or "engine"
+    )
     list(engines.wait("x"))
     got = []
     with pytest.raises(Refusal, match="The end"):
         for n in engines.thread.each(steps()):
             got.append((n, len(seen)))
     assert got == [(0, 2), (1, 3), (2, 4)], "an item is computed when it is asked for, not before"
-    assert set(seen) == {"engine"} and engines.thread.submit(threading.current_thread).result().daemon
-    assert list(engines.thread.each(iter("ab"))) == ["a", "b"], "a race that failed takes nothing with it"
+    assert (
+        set(seen) == {"engine"} and engines.thread.submit(threading.current_thread).result().daemon
+    )
+    assert list(engines.thread.each(iter("ab"))) == [
+        "a",
+        "b",
+    ], "a race that failed takes nothing with it"
 
 
 def test_a_race_waits_until_a_browser_beside_it_has_drawn(tmp_path):
-    """The first window is told of after a while, the second never: that costs the patience once, then nobody is waited for."""
+    """The first window is told of after a while, the second never: that costs the patience once,
+    then nobody is waited for.
+    """
     server = Server(FakeBackend(pace=0.1), METHODS, PAIRS, Limits(), tmp_path)
     messages = server.messages(ask(server, new=30), threading.Event(), beside=True)
     first = next(m for m in messages if "events" in m)
     assert first["ack"] is True
-    threading.Timer(0.15, lambda: server.runs.note_drawn({"run": first["run"], "count": len(json.loads(first["events"]))})).start()
+    threading.Timer(
+        0.15,
+        lambda: server.runs.note_drawn(
+            {"run": first["run"], "count": len(json.loads(first["events"]))}
+        ),
+    ).start()
     began = time.perf_counter()
     second = next(messages)
-    assert time.perf_counter() - began >= 0.14 and second["ack"] is True and second["from"] == len(json.loads(first["events"]))
+    assert (
+        time.perf_counter() - began >= 0.14
+        and second["ack"] is True
+        and second["from"] == len(json.loads(first["events"]))
+    )
     began = time.perf_counter()
     rest = list(messages)
-    assert DRAWN_SECONDS <= time.perf_counter() - began < DRAWN_SECONDS + 3 and [m["ack"] for m in rest if "events" in m] == [False] * sum("events" in m for m in rest)
+    assert DRAWN_SECONDS <= time.perf_counter() - began < DRAWN_SECONDS + 3 and [
+        m["ack"] for m in rest if "events" in m
+    ] == [False] * sum("events" in m for m in rest)
     for junk in (None, {}, {"run": first["run"], "count": "x"}, {"run": "unknown", "count": 1}):
         server.runs.note_drawn(junk)
     assert set(server.runs.drawn) == {first["run"]}
@@ -174,8 +207,19 @@ def test_a_failed_load_is_told_and_tried_again():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"prompt": "  \n"}, "empty"), ({"prompt": None}, "empty"), ({"prompt": "x" * 12_001}, "12,001"), ({"new": 5000}, "new tokens"), ({"new": None}, "must be numbers"),
-        ({"seed": float("inf")}, "must be numbers"), ({"seed": -5}, "whole number from 0"), ({"seed": 1.5}, "whole number"), ({"seed": 10**12}, "whole number"), ({"pair": "/etc"}, "no pair"), ({"pair": ["x"]}, "no pair"), ({"method": "../x"}, "no method"), ({"prompt": "refuse me"}, "refused"),
+        ({"prompt": "  \n"}, "empty"),
+        ({"prompt": None}, "empty"),
+        ({"prompt": "x" * 12_001}, "12,001"),
+        ({"new": 5000}, "new tokens"),
+        ({"new": None}, "must be numbers"),
+        ({"seed": float("inf")}, "must be numbers"),
+        ({"seed": -5}, "whole number from 0"),
+        ({"seed": 1.5}, "whole number"),
+        ({"seed": 10**12}, "whole number"),
+        ({"pair": "/etc"}, "no pair"),
+        ({"pair": ["x"]}, "no pair"),
+        ({"method": "../x"}, "no method"),
+        ({"prompt": "refuse me"}, "refused"),
     ],
 )
 def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
@@ -186,7 +230,11 @@ def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
 
 def test_a_public_space_allows_less():
     public = Limits.from_env({"SPACE_ID": "someone/space"})
-    assert public.new_tokens < Limits().new_tokens and public.prompt_chars < Limits().prompt_chars and not public.every_pair
+    assert (
+        public.new_tokens < Limits().new_tokens
+        and public.prompt_chars < Limits().prompt_chars
+        and not public.every_pair
+    )
     with pytest.raises(Refusal):
         public.check("x", public.new_tokens + 1)
 
@@ -210,12 +258,64 @@ def test_closing_the_messages_ends_the_race(server):
 
 def test_links_fill_in_only_what_fits():
     limits = Limits()
-    link, wrong = from_link({"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": "7", "new": "32", "temperature": "0.7", "top_p": "0.9", "pair": "slow", "params": '{"gamma": 3, "x": 1}'}, METHODS, list(PAIRS), limits)
-    assert link == {"prompt": "Hi", "method": "specdiff", "rule": "ratio", "seed": 7, "new": 32, "temperature": 0.7, "top_p": 0.9, "pair": "slow", "params": {"gamma": 3, "x": 1}} and wrong == ["x"]
-    junk, wrong = from_link({"prompt": "x" * 20_000, "method": "nope", "rule": "ratio", "seed": "-1", "new": "1e9", "temperature": "nan", "pair": "/etc/passwd", "params": "[" * 5000}, METHODS, list(PAIRS), limits)
-    assert junk == {} and wrong == ["prompt", "method", "rule", "pair", "seed", "new", "temperature"]
-    assert from_link({"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits) == ({"method": "block", "params": {}}, ["params", "rule"])
-    assert from_link({"method": "block", "seed": "3"}, METHODS, list(PAIRS), limits) == ({"method": "block", "params": {}, "seed": 3}, [])
+    link, wrong = from_link(
+        {
+            "prompt": "Hi",
+            "method": "specdiff",
+            "rule": "ratio",
+            "seed": "7",
+            "new": "32",
+            "temperature": "0.7",
+            "top_p": "0.9",
+            "pair": "slow",
+            "params": '{"gamma": 3, "x": 1}',
+        },
+        METHODS,
+        list(PAIRS),
+        limits,
+    )
+    assert link == {
+        "prompt": "Hi",
+        "method": "specdiff",
+        "rule": "ratio",
+        "seed": 7,
+        "new": 32,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "pair": "slow",
+        "params": {"gamma": 3, "x": 1},
+    } and wrong == ["x"]
+    junk, wrong = from_link(
+        {
+            "prompt": "x" * 20_000,
+            "method": "nope",
+            "rule": "ratio",
+            "seed": "-1",
+            "new": "1e9",
+            "temperature": "nan",
+            "pair": "/etc/passwd",
+            "params": "[" * 5000,
+        },
+        METHODS,
+        list(PAIRS),
+        limits,
+    )
+    assert junk == {} and wrong == [
+        "prompt",
+        "method",
+        "rule",
+        "pair",
+        "seed",
+        "new",
+        "temperature",
+    ]
+    assert from_link(
+        {"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits
+    ) == ({"method": "block", "params": {}}, ["params", "rule"])
+    assert from_link({"method": "block", "seed": "3"}, METHODS, list(PAIRS), limits) == (
+        {"method": "block", "params": {}, "seed": 3},
+        [],
+    )
 
 
 def test_json_in_a_page_cannot_end_its_element():
@@ -226,7 +326,11 @@ def test_json_in_a_page_cannot_end_its_element():
 
 def test_an_exported_page_asks_nobody_for_anything():
     page = export_html(list(fake_events()))
-    assert "default-src 'none'" in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+    assert (
+        "default-src 'none'" in page
+        and "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+        and "https://" not in page
+    )
 
 
 def test_lanes_of_the_chart_end_at_what_was_written():
@@ -234,7 +338,10 @@ def test_lanes_of_the_chart_end_at_what_was_written():
     ar, spec = charts.lanes(events)
     assert ar[-1][1] == spec[-1][1] == 25 and ar[-1][0] > spec[-1][0] > 0
     figure = charts.tokens_over_time(events)
-    assert len(figure.to_json()) < 12_000 and [len(t.x) for t in figure.data] == [len(ar), len(spec)]
+    assert len(figure.to_json()) < 12_000 and [len(t.x) for t in figure.data] == [
+        len(ar),
+        len(spec),
+    ]
 
 
 @pytest.mark.parametrize("n", [1, 5, 256, 257, 511, 1000])
@@ -246,7 +353,11 @@ def test_thinned_curves_keep_their_ends(n):
 
 def test_every_step_of_the_lesson_says_what_to_look_at():
     names = sorted({s["trace"] for s in lesson.STEPS})
-    assert len(lesson.available(lesson.STEPS, [*names, "specdiff-few", "specdiff-many"])) == len(lesson.STEPS) >= 10
+    assert (
+        len(lesson.available(lesson.STEPS, [*names, "specdiff-few", "specdiff-many"]))
+        == len(lesson.STEPS)
+        >= 10
+    )
     assert all(s["look"] and s["points"] and s["text"] for s in lesson.STEPS)
     few = lesson.available(lesson.STEPS, ["specdiff"])
     assert {s["trace"] for s in few} == {"specdiff"} and not any("knob" in s for s in few)
@@ -267,14 +378,21 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
     border = BorderBackend(stream)
     assert not border.can_bench
     ask = {"prompt": "yes", "max_new_tokens": 12}
-    assert [e["kind"] for e in border.race("p", ask, threading.Event())] == [e.kind for e in fake_events(tokens=12)]
+    assert [e["kind"] for e in border.race("p", ask, threading.Event())] == [
+        e.kind for e in fake_events(tokens=12)
+    ]
     with pytest.raises(Refusal, match="GPU is busy"):
         list(border.race("p", ask | {"prompt": "no"}, threading.Event()))
     cancel = threading.Event()
     cancel.set()
     assert len(list(border.race("p", ask, cancel))) == 1
     assert closed == ["p"] * 3
-    assert 30 <= gpu_seconds("p", {"max_new_tokens": 1}) < gpu_seconds("p", {"max_new_tokens": 256}) <= 60
+    assert (
+        30
+        <= gpu_seconds("p", {"max_new_tokens": 1})
+        < gpu_seconds("p", {"max_new_tokens": 256})
+        <= 60
+    )
 
 
 def test_a_press_that_arrives_after_its_tab_was_closed_is_nobodys_wait():
@@ -283,7 +401,9 @@ def test_a_press_that_arrives_after_its_tab_was_closed_is_nobodys_wait():
     ghost = visitors.enter("a", "too late")  # the tab is gone and nobody will come for it
     other = visitors.enter("b")
     assert visitors.ahead(other) == 0
-    assert visitors.begin(ghost).wish == "too late", "but if the line was only broken for a moment, it runs"
+    assert visitors.begin(ghost).wish == "too late", (
+        "but if the line was only broken for a moment, it runs"
+    )
     for k in range(200):
         visitors.leave(f"s{k}")
         visitors.enter(f"s{k}")
@@ -298,7 +418,11 @@ def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     assert running.wish == "a wish" and visitors.begin(first) is None, "one ticket, one run"
     second = visitors.enter("a")
     assert running.cancel.is_set(), "Run again means: this one instead"
-    assert visitors.stop("a") is True and list(visitors.tickets) == [first] and visitors.begin(second) is None, "given back while waiting, and forgotten at once"
+    assert (
+        visitors.stop("a") is True
+        and list(visitors.tickets) == [first]
+        and visitors.begin(second) is None
+    ), "given back while waiting, and forgotten at once"
     third = visitors.enter("a")
     cancel = visitors.begin(third).cancel
     assert visitors.stop("a") is False and cancel.is_set()

@@ -11,7 +11,13 @@ from pathlib import Path
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 WAIT = 30_000  # milliseconds; two busy cores are slow
 
 
@@ -41,25 +47,37 @@ def write_assets(folder: Path) -> Path:
     for name in NAMES:
         save_trace(list(fake_events(method=name, tokens=24)), folder / "traces" / f"{name}.json")
     for name in ("hard", "specdiff-few", "specdiff-many"):
-        save_trace(list(fake_events(method="specdiff", tokens=24)), folder / "traces" / f"{name}.json")
+        save_trace(
+            list(fake_events(method="specdiff", tokens=24)), folder / "traces" / f"{name}.json"
+        )
     from fake_race import fake_report
 
     from specdemo.bench.report import save_report
 
-    save_report(fake_report(["best", "block"], [("code", "one"), ("maths", "two")]), folder / "bench" / "made-up.json")
+    save_report(
+        fake_report(["best", "block"], [("code", "one"), ("maths", "two")]),
+        folder / "bench" / "made-up.json",
+    )
     return folder
 
 
 def view_of(page, name: str = "race-view"):
     """The race view's root element, when it is drawn."""
-    view = page.locator(f"#{name} .sd").last if name == "lesson-view" else page.locator(f"#{name} .sd").first
+    view = (
+        page.locator(f"#{name} .sd").last
+        if name == "lesson-view"
+        else page.locator(f"#{name} .sd").first
+    )
     view.locator(".sd-lanes").wait_for()
     return view
 
 
 def state(page, script: str, name: str = "race-view"):
     """Evaluate ``script`` with ``view`` (the renderer's object) in scope."""
-    return page.evaluate(f"() => {{ const found = [...document.querySelectorAll('#{name} *')].find((n) => n.specdemo); const view = found.specdemo.view || found.specdemo; return {script}; }}")
+    return page.evaluate(
+        f"() => {{ const found = [...document.querySelectorAll('#{name} *')].find((n) =>"
+        f" n.specdemo); const view = found.specdemo.view || found.specdemo; return {script}; }}"
+    )
 
 
 def until(holds, patience: float = 20.0):
@@ -75,7 +93,9 @@ def press(page, name: str):
 
 
 def fill(page, name: str, text: str):
-    """Type, and see that it stays: on a busy machine Gradio may still be putting the page's first values in place."""
+    """Type, and see that it stays: on a busy machine Gradio may still be putting the page's first
+    values in place.
+    """
     box = page.locator(f"#{name} textarea, #{name} input").first
     for _ in range(8):
         box.fill(text)
