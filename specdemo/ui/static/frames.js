@@ -2,8 +2,10 @@
 // While a race runs, others' animations get four frames a second: timers that Gradio hides ask for sixty, run or not, and each frame is
 // drawn by the processor that may be computing the race. The view draws with specdemoFrame.
 (() => {
-  const real = window.requestAnimationFrame.bind(window), drop = window.cancelAnimationFrame.bind(window);
+  const real = window.requestAnimationFrame.bind(window),
+    drop = window.cancelAnimationFrame.bind(window);
   window.specdemoFrame = real;
-  window.requestAnimationFrame = (f) => (document.body.classList.contains("sd-racing") ? -setTimeout(() => real(f), 250) : real(f));
+  window.requestAnimationFrame = (f) =>
+    document.body.classList.contains("sd-racing") ? -setTimeout(() => real(f), 250) : real(f);
   window.cancelAnimationFrame = (id) => (id < 0 ? clearTimeout(-id) : drop(id));
 })();

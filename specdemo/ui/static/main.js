@@ -2,7 +2,9 @@
 
 /** In Gradio: `watch` calls back whenever the Python side sends a new value. */
 function mountGradio(element, props, server, watch) {
-  const view = props.lesson ? new Lesson(element, { server, steps: props.lesson }) : new View(element, { server });
+  const view = props.lesson
+    ? new Lesson(element, { server, steps: props.lesson })
+    : new View(element, { server });
   const take = () => view.receive(props.value);
   watch("value", take);
   take();

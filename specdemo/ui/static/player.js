@@ -9,16 +9,80 @@ class Player {
     this.beat = -1; // index of the last beat shown
     this.pinned = true; // follow the newest event
     this.playing = false;
-    this.button = h("button", { type: "button", class: "sd-btn sd-play", "aria-label": "Play", onclick: () => this.toggle() }, icon("play"));
-    this.bar = h("input", { type: "range", class: "sd-scrub", min: 0, max: 1000, value: 0, step: 1, "aria-label": "Moment of the race", oninput: () => { this.pause(); this.seek((this.bar.value / 1000) * view.trace.end); } });
-    this.speed = h("select", { class: "sd-select", "aria-label": "Replay speed", onchange: () => { this.auto = false; this.rate = Number(this.speed.value); } }, SPEEDS.map((v) => h("option", { value: v, text: `${v}×` })));
+    this.button = h(
+      "button",
+      {
+        type: "button",
+        class: "sd-btn sd-play",
+        "aria-label": "Play",
+        onclick: () => this.toggle(),
+      },
+      icon("play"),
+    );
+    this.bar = h("input", {
+      type: "range",
+      class: "sd-scrub",
+      min: 0,
+      max: 1000,
+      value: 0,
+      step: 1,
+      "aria-label": "Moment of the race",
+      oninput: () => {
+        this.pause();
+        this.seek((this.bar.value / 1000) * view.trace.end);
+      },
+    });
+    this.speed = h(
+      "select",
+      {
+        class: "sd-select",
+        "aria-label": "Replay speed",
+        onchange: () => {
+          this.auto = false;
+          this.rate = Number(this.speed.value);
+        },
+      },
+      SPEEDS.map((v) => h("option", { value: v, text: `${v}×` })),
+    );
     this.where = h("span", { class: "sd-where", text: "" });
-    this.live = h("button", { type: "button", class: "sd-btn sd-live", text: "● follow live", hidden: true, onclick: () => this.pin() });
-    this.halt = h("button", { type: "button", class: "sd-btn sd-halt", text: "■ Stop", hidden: true, onclick: () => document.getElementById("stop").click() }); // the page's own may be out of sight
-    const button = (name, label, act) => h("button", { type: "button", class: "sd-btn", "aria-label": label, title: label, onclick: act }, icon(name));
-    this.root = h("div", { class: "sd-card sd-player", role: "group", "aria-label": "Replay", "data-part": "player" },
-      h("div", { class: "sd-buttons" }, button("start", "To the start (Home)", () => this.go(-1)), button("back", "One step back (left arrow)", () => this.step(-1)), this.button, button("forward", "One step on (right arrow)", () => this.step(1)), button("end", "To the end (End)", () => this.finish())),
-      this.bar, this.where, h("label", { class: "sd-speed" }, "speed ", this.speed), this.live, this.halt);
+    this.live = h("button", {
+      type: "button",
+      class: "sd-btn sd-live",
+      text: "● follow live",
+      hidden: true,
+      onclick: () => this.pin(),
+    });
+    this.halt = h("button", {
+      type: "button",
+      class: "sd-btn sd-halt",
+      text: "■ Stop",
+      hidden: true,
+      onclick: () => document.getElementById("stop").click(),
+    }); // the page's own may be out of sight
+    const button = (name, label, act) =>
+      h(
+        "button",
+        { type: "button", class: "sd-btn", "aria-label": label, title: label, onclick: act },
+        icon(name),
+      );
+    this.root = h(
+      "div",
+      { class: "sd-card sd-player", role: "group", "aria-label": "Replay", "data-part": "player" },
+      h(
+        "div",
+        { class: "sd-buttons" },
+        button("start", "To the start (Home)", () => this.go(-1)),
+        button("back", "One step back (left arrow)", () => this.step(-1)),
+        this.button,
+        button("forward", "One step on (right arrow)", () => this.step(1)),
+        button("end", "To the end (End)", () => this.finish()),
+      ),
+      this.bar,
+      this.where,
+      h("label", { class: "sd-speed" }, "speed ", this.speed),
+      this.live,
+      this.halt,
+    );
     this.setRate(0.1);
     this.auto = true;
   }
@@ -32,7 +96,15 @@ class Player {
   choosePace() {
     if (!this.auto) return;
     const wanted = this.view.trace.end / 12;
-    this.setRate(SPEEDS.reduce((best, v) => (Math.abs(Math.log(v / (wanted || 1))) < Math.abs(Math.log(best / (wanted || 1))) ? v : best), 0.1));
+    this.setRate(
+      SPEEDS.reduce(
+        (best, v) =>
+          Math.abs(Math.log(v / (wanted || 1))) < Math.abs(Math.log(best / (wanted || 1)))
+            ? v
+            : best,
+        0.1,
+      ),
+    );
   }
 
   reset(pinned) {
@@ -51,7 +123,10 @@ class Player {
   play() {
     const { trace } = this.view;
     if (!trace.events.length) return;
-    if (this.pinned || this.t >= trace.end) { this.pinned = false; this.go(-1); }
+    if (this.pinned || this.t >= trace.end) {
+      this.pinned = false;
+      this.go(-1);
+    }
     this.choosePace();
     this.playing = true;
     this.button.replaceChildren(icon("pause"));
@@ -86,7 +161,8 @@ class Player {
 
   beatAt(t) {
     const { beats } = this.view.trace;
-    let low = -1, high = beats.length - 1;
+    let low = -1,
+      high = beats.length - 1;
     while (low < high) {
       const mid = Math.ceil((low + high) / 2);
       if (beats[mid].t <= t) low = mid;
@@ -98,7 +174,8 @@ class Player {
   seek(t) {
     this.pinned = false;
     this.t = clamp(t, 0, this.view.trace.end);
-    this.beat = this.t >= this.view.trace.end ? this.view.trace.beats.length - 1 : this.beatAt(this.t);
+    this.beat =
+      this.t >= this.view.trace.end ? this.view.trace.beats.length - 1 : this.beatAt(this.t);
     this.view.draw();
   }
 
@@ -144,10 +221,19 @@ class Player {
     const { trace, running } = this.view;
     if (!running && (this.pinned || this.t >= trace.end)) {
       this.go(-1);
-      this.view.say(!trace.beats.length ? "The race was stopped before its first round; Run starts a new one." : "The race is over: Step goes through it again, from its first round. Run starts a new one.", "status");
+      this.view.say(
+        !trace.beats.length
+          ? "The race was stopped before its first round; Run starts a new one."
+          : "The race is over: Step goes through it again, from its first round. Run starts a new one.",
+        "status",
+      );
     }
-    const checked = trace.beats.findLast((b) => b.kind === "verify"), here = this.beat < 0 ? null : trace.beats[this.beat];
-    this.waiting = running && !this.pinned && (!checked || (here && here.kind === "verify" && here.round >= checked.round));
+    const checked = trace.beats.findLast((b) => b.kind === "verify"),
+      here = this.beat < 0 ? null : trace.beats[this.beat];
+    this.waiting =
+      running &&
+      !this.pinned &&
+      (!checked || (here && here.kind === "verify" && here.round >= checked.round));
     if (!this.waiting) this.stepRound(1);
   }
 
@@ -159,7 +245,8 @@ class Player {
   update(t, label) {
     const { trace } = this.view;
     const value = trace.end ? Math.round((1000 * t) / trace.end) : 0;
-    if (document.activeElement !== this.bar || !this.bar.matches(":active")) this.bar.value = String(value);
+    if (document.activeElement !== this.bar || !this.bar.matches(":active"))
+      this.bar.value = String(value);
     this.bar.setAttribute("aria-valuetext", `${seconds(t)}, ${label}`);
     this.where.textContent = `${seconds(t)} · ${label}`;
     this.live.hidden = !(this.view.running && !this.pinned);
@@ -168,9 +255,22 @@ class Player {
   /** Space, arrows, Home and End anywhere in the race view that does not use them itself. */
   key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const tag = e.target.tagName, typed = tag === "TEXTAREA" || tag === "SELECT" || (tag === "INPUT" && e.target.type !== "range");
+    const tag = e.target.tagName,
+      typed =
+        tag === "TEXTAREA" || tag === "SELECT" || (tag === "INPUT" && e.target.type !== "range");
     if (typed || (e.key === " " && (tag === "BUTTON" || tag === "A" || tag === "SUMMARY"))) return;
-    const act = { " ": () => this.toggle(), ArrowRight: () => this.step(1), ArrowLeft: () => this.step(-1), PageDown: () => this.stepRound(1), PageUp: () => this.stepRound(-1), Home: () => { this.pause(); this.go(-1); }, End: () => this.finish() }[e.key];
+    const act = {
+      " ": () => this.toggle(),
+      ArrowRight: () => this.step(1),
+      ArrowLeft: () => this.step(-1),
+      PageDown: () => this.stepRound(1),
+      PageUp: () => this.stepRound(-1),
+      Home: () => {
+        this.pause();
+        this.go(-1);
+      },
+      End: () => this.finish(),
+    }[e.key];
     if (!act) return;
     act();
     e.preventDefault();

@@ -22,12 +22,17 @@ class Trace {
   push(event) {
     if (!event || typeof event !== "object" || !Object.hasOwn(FOLD, event.kind)) return;
     this.events.push(event);
-    for (const [id, text] of Object.entries(event.vocab || {})) this.vocab.set(Number(id), str(text));
+    for (const [id, text] of Object.entries(event.vocab || {}))
+      this.vocab.set(Number(id), str(text));
     FOLD[event.kind](this, event);
   }
 
   word(id) {
-    return id === null || id === undefined ? "" : this.vocab.has(id) ? this.vocab.get(id) : `#${id}`;
+    return id === null || id === undefined
+      ? ""
+      : this.vocab.has(id)
+        ? this.vocab.get(id)
+        : `#${id}`;
   }
 
   round(number) {
@@ -37,7 +42,19 @@ class Trace {
     if (!found) {
       const before = this.rounds[this.rounds.length - 1];
       const t0 = before ? before.t1 : 0;
-      found = { number, index: this.rounds.length, frames: [], draft: null, verify: null, first: this.spec.length, count: 0, accepted: 0, t0, t1: t0, beats: [] };
+      found = {
+        number,
+        index: this.rounds.length,
+        frames: [],
+        draft: null,
+        verify: null,
+        first: this.spec.length,
+        count: 0,
+        accepted: 0,
+        t0,
+        t1: t0,
+        beats: [],
+      };
       this.rounds.push(found);
     }
     return found;
@@ -68,41 +85,90 @@ const FOLD = {
   prefill(trace, e) {
     const lane = e.lane === "ar" ? "ar" : "spec";
     trace.prefill[lane] = num(e.seconds);
-    trace[lane].push({ text: str(e.text), id: num(e.id), position: 0, t: 0, logprob: maybe(e.logprob), source: "first", round: null });
+    trace[lane].push({
+      text: str(e.text),
+      id: num(e.id),
+      position: 0,
+      t: 0,
+      logprob: maybe(e.logprob),
+      source: "first",
+      round: null,
+    });
   },
 
   ar_token(trace, e) {
-    trace.ar.push({ text: str(e.text), id: num(e.id), position: trace.ar.length, t: num(e.clock), logprob: maybe(e.logprob), source: "plain", round: null });
+    trace.ar.push({
+      text: str(e.text),
+      id: num(e.id),
+      position: trace.ar.length,
+      t: num(e.clock),
+      logprob: maybe(e.logprob),
+      source: "plain",
+      round: null,
+    });
   },
 
   denoise(trace, e) {
-    const round = trace.round(num(e.round)), last = round.frames[round.frames.length - 1];
+    const round = trace.round(num(e.round)),
+      last = round.frames[round.frames.length - 1];
     round.frames.push(e);
     // blocks drafted together share one moment
-    if (last && last.step === e.step && last.row !== e.row) round.beats[round.beats.length - 1].upto = round.frames.length;
+    if (last && last.step === e.step && last.row !== e.row)
+      round.beats[round.beats.length - 1].upto = round.frames.length;
     else trace.beat(round, "denoise");
   },
 
   draft(trace, e) {
     const round = trace.round(num(e.round));
-    round.draft = { ...e, tokens: list(e.tokens), parent: list(e.parent), q: list(e.q), origin: list(e.origin), notes: e.notes || {}, seconds: num(e.seconds) };
+    round.draft = {
+      ...e,
+      tokens: list(e.tokens),
+      parent: list(e.parent),
+      q: list(e.q),
+      origin: list(e.origin),
+      notes: e.notes || {},
+      seconds: num(e.seconds),
+    };
     round.draft.depth = depths(round.draft.parent);
     trace.beat(round, "draft");
   },
 
   verify(trace, e) {
     const round = trace.round(num(e.round));
-    round.verify = { ...e, kept: list(e.kept), status: list(e.status), p: list(e.p), picks: list(e.picks), rows: num(e.rows, 1) };
+    round.verify = {
+      ...e,
+      kept: list(e.kept),
+      status: list(e.status),
+      p: list(e.p),
+      picks: list(e.picks),
+      rows: num(e.rows, 1),
+    };
     round.t1 = num(e.clock);
-    const drafting = num(e.draft_seconds), thinking = round.beats.filter((b) => b.kind === "denoise").length;
-    round.beats.forEach((beat, k) => { beat.t = beat.kind === "draft" ? round.t0 + drafting : round.t0 + (drafting * (k + 1)) / (thinking + 1); });
+    const drafting = num(e.draft_seconds),
+      thinking = round.beats.filter((b) => b.kind === "denoise").length;
+    round.beats.forEach((beat, k) => {
+      beat.t =
+        beat.kind === "draft"
+          ? round.t0 + drafting
+          : round.t0 + (drafting * (k + 1)) / (thinking + 1);
+    });
     trace.beat(round, "verify");
     round.first = trace.spec.length;
     for (const kept of round.verify.kept) {
       const source = SOURCES.includes(kept.source) ? kept.source : "plain";
       trace.spec.push({
-        text: str(kept.text), id: num(kept.id), position: trace.spec.length, t: round.t1, source, round: round.index, node: maybe(kept.node),
-        logprob: maybe(kept.logprob), p: maybe(kept.p), q: maybe(kept.q), rank: maybe(kept.rank), step: maybe(kept.step),
+        text: str(kept.text),
+        id: num(kept.id),
+        position: trace.spec.length,
+        t: round.t1,
+        source,
+        round: round.index,
+        node: maybe(kept.node),
+        logprob: maybe(kept.logprob),
+        p: maybe(kept.p),
+        q: maybe(kept.q),
+        rank: maybe(kept.rank),
+        step: maybe(kept.step),
       });
       if (source === "accepted") round.accepted += 1;
     }
@@ -113,7 +179,8 @@ const FOLD = {
     trace.done = { ...e, result: e.result || {} };
     const end = trace.spec.length ? trace.spec[trace.spec.length - 1].t : 0;
     const last = trace.rounds.filter((r) => r.verify).length - 1; // a round that Stop cut short was never checked
-    for (const token of trace.ar) if (token.t > end) trace.beats.push({ t: token.t, kind: "ar", round: last, upto: 0 });
+    for (const token of trace.ar)
+      if (token.t > end) trace.beats.push({ t: token.t, kind: "ar", round: last, upto: 0 });
   },
 };
 
@@ -126,7 +193,11 @@ function depths(parent) {
 
 /** Indices of the accepted nodes from the anchor down. */
 function acceptedPath(round) {
-  return round.verify ? round.verify.kept.filter((k) => k.source === "accepted" && maybe(k.node) !== null).map((k) => k.node) : [];
+  return round.verify
+    ? round.verify.kept
+        .filter((k) => k.source === "accepted" && maybe(k.node) !== null)
+        .map((k) => k.node)
+    : [];
 }
 
 /** Where the two lanes first write different tokens among the first `n` and `m` tokens, or -1. */
@@ -139,12 +210,17 @@ function firstDifference(trace, n = trace.ar.length, m = trace.spec.length) {
 
 /** Target passes measured at load, [[rows, ms], ...] by rows. */
 function costs(trace) {
-  return Object.entries(trace.start.cost_ms || {}).map(([rows, ms]) => [Number(rows), num(ms)]).filter(([rows, ms]) => rows > 0 && ms > 0).sort((a, b) => a[0] - b[0]);
+  return Object.entries(trace.start.cost_ms || {})
+    .map(([rows, ms]) => [Number(rows), num(ms)])
+    .filter(([rows, ms]) => rows > 0 && ms > 0)
+    .sort((a, b) => a[0] - b[0]);
 }
 
 /** The plain lane's clock times this is the clock of the faster of that lane and the one-row kernel (1 = the lane itself). */
 function plainScale(trace) {
-  const table = new Map(costs(trace)), one = num(trace.start.one_row_ms) || table.get(1), lane = table.get(num(trace.start.ar_width, 1));
+  const table = new Map(costs(trace)),
+    one = num(trace.start.one_row_ms) || table.get(1),
+    lane = table.get(num(trace.start.ar_width, 1));
   return one && lane ? Math.min(1, one / lane) : 1;
 }
 
@@ -170,7 +246,8 @@ function slowdown(trace, rounds) {
 
 /** How many times less clock the drafted lane needed than plain decoding for the same number of tokens, after each round. */
 function speedupSeries(trace, rounds = trace.rounds) {
-  const points = [], scale = plainScale(trace);
+  const points = [],
+    scale = plainScale(trace);
   for (const r of rounds) {
     if (!r.verify || !r.t1) continue;
     const n = r.first + r.count;
@@ -185,7 +262,9 @@ function acceptanceByDepth(rounds) {
   const rows = [];
   for (const r of rounds) {
     if (!r.draft || !r.verify || !r.draft.tokens.length) continue;
-    const deepest = num(r.verify.cut) ? Math.min(r.accepted, Math.max(...r.draft.depth)) : Math.max(...r.draft.depth); // nothing was asked past the end
+    const deepest = num(r.verify.cut)
+      ? Math.min(r.accepted, Math.max(...r.draft.depth))
+      : Math.max(...r.draft.depth); // nothing was asked past the end
     for (let d = 1; d <= deepest; d++) {
       rows[d - 1] = rows[d - 1] || { depth: d, drafted: 0, tested: 0, kept: 0 };
       rows[d - 1].drafted += 1;
@@ -198,11 +277,17 @@ function acceptanceByDepth(rounds) {
 
 /** Tokens per round x T(one row) / (T(rows) + draft), cumulated over the rounds so far; empty without a cost table. */
 function predictedSeries(trace, rounds = trace.rounds) {
-  const at = passMs(trace), expected = expectedMs(trace);
+  const at = passMs(trace),
+    expected = expectedMs(trace);
   if (!at) return [];
-  const plain = Math.min(num(trace.start.one_row_ms) || at(1), at(1), at(num(trace.start.ar_width, 1)));
+  const plain = Math.min(
+    num(trace.start.one_row_ms) || at(1),
+    at(1),
+    at(num(trace.start.ar_width, 1)),
+  );
   const points = [];
-  let tokens = 0, ms = 0;
+  let tokens = 0,
+    ms = 0;
   for (const r of rounds) {
     if (!r.verify) continue;
     tokens += r.count;
@@ -214,7 +299,8 @@ function predictedSeries(trace, rounds = trace.rounds) {
 
 /** Tokens whose time has come. */
 function countUntil(tokens, t) {
-  let low = 0, high = tokens.length;
+  let low = 0,
+    high = tokens.length;
   while (low < high) {
     const mid = (low + high) >> 1;
     if (tokens[mid].t <= t) low = mid + 1;
@@ -226,21 +312,45 @@ function countUntil(tokens, t) {
 /** What a ratio says, after the number; `even` if it is no difference. */
 function speedWords(trace, ratio, even) {
   if (trace.start.method === "ar") return "plain decoding against itself: noise";
-  return even || ratio < 1 ? `the speed of plain decoding${even ? "" : ": slower here"}` : "faster than plain decoding";
+  return even || ratio < 1
+    ? `the speed of plain decoding${even ? "" : ": slower here"}`
+    : "faster than plain decoding";
 }
 
 /** [word, note, class] about whether both lanes write the same. */
 function verdict(trace, m, differs, result) {
   const same = Math.min(m.ar, m.spec);
   if (trace.start.rule && trace.start.rule !== "match") {
-    return ["same law", `the rule “${str(trace.start.rule)}” keeps the distribution, not the sample`, "law"];
+    return [
+      "same law",
+      `the rule “${str(trace.start.rule)}” keeps the distribution, not the sample`,
+      "law",
+    ];
   }
-  if (result && trace.done.stopped) return [differs < 0 ? "identical so far" : `differs at ${differs}`, `stopped after ${plural(same, "common token")}`, differs < 0 ? "same" : "differs"];
+  if (result && trace.done.stopped)
+    return [
+      differs < 0 ? "identical so far" : `differs at ${differs}`,
+      `stopped after ${plural(same, "common token")}`,
+      differs < 0 ? "same" : "differs",
+    ];
   const at = result && result.first_difference ? maybe(result.first_difference.position) : null;
   if (differs >= 0 || at !== null) {
     const gap = result && result.first_difference ? maybe(result.first_difference.top2_gap) : null;
-    return [`differs at ${at === null ? differs : at}`, gap === null ? "first different position" : `gap of the two best logits there: ${gap.toPrecision(3)}`, "differs"];
+    return [
+      `differs at ${at === null ? differs : at}`,
+      gap === null
+        ? "first different position"
+        : `gap of the two best logits there: ${gap.toPrecision(3)}`,
+      "differs",
+    ];
   }
-  if (result && result.identical) return ["identical", trace.spec.length > 1 ? `all ${trace.spec.length} tokens, id for id` : "one token", "same"];
-  return same ? ["identical so far", `${plural(same, "common token")}`, "same"] : ["–", "both lanes must write the same", "none"];
+  if (result && result.identical)
+    return [
+      "identical",
+      trace.spec.length > 1 ? `all ${trace.spec.length} tokens, id for id` : "one token",
+      "same",
+    ];
+  return same
+    ? ["identical so far", `${plural(same, "common token")}`, "same"]
+    : ["–", "both lanes must write the same", "none"];
 }
