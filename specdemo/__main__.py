@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from .errors import Refusal, answered
+from .errors import UserError, run_command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         args = _parser(words[:1]).parse_args(words)
         return args.run(args)
 
-    return answered(work)
+    return run_command(work)
 
 
 class Parser(argparse.ArgumentParser):
@@ -155,16 +155,16 @@ def _models(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from .events import load_trace
-    from .files import write_whole
+    from .files import atomic_write
     from .ui.export import export_html
 
     page = export_html([event.to_dict() for event in load_trace(args.trace)])
     if args.html.exists() and args.html.samefile(args.trace):
-        raise Refusal(f"{args.html} is the trace itself; name another file for the page.")
+        raise UserError(f"{args.html} is the trace itself; name another file for the page.")
     try:
-        write_whole(args.html, page)
+        atomic_write(args.html, page)
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The page could not be written to {args.html} ({error.strerror}); choose another"
             " place."
         ) from None

@@ -1,26 +1,53 @@
 """The one exception a person is meant to read."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
-class Refusal(Exception):
+class UserError(Exception):
     """Something cannot be done. The message is one sentence that says what to do instead.
 
-    Every entry point (page, command line, API) shows ``str(refusal)`` and nothing else; no
+    Every entry point (page, command line, API) shows ``str(error)`` and nothing else; no
     traceback.
     """
 
 
-def answered(work: Callable[[], int | None], stopped: str = "stopped.") -> int:
+def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> int:
     """Run a command's work; 0 = done (or what it returns), 1 = refused (one sentence on stderr),
     130 = interrupted, said as ``stopped``.
     """
     try:
         return work() or 0
-    except Refusal as refusal:
-        print(f"specdemo: {refusal}", file=sys.stderr)
+    except UserError as error:
+        print(f"specdemo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"specdemo: {stopped}", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def as_user_errors(out: Path, less: str) -> Iterator[None]:
+    """Inside, a full disk, a folder that cannot be written and memory that runs out become a
+    UserError.
+
+    Args:
+        out: the folder the command writes to. less: the options to lower where memory is short.
+    """
+    import torch
+
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or out} could not be used ({error.strerror or error}); mend that or"
+            " choose another --out. What was saved before is kept."
+        ) from None
+    except RuntimeError as error:  # torch has a class of its own for a GPU only
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise UserError(f"Out of memory; lower {less}. What was saved before is kept.") from None

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .errors import Refusal
-from .files import write_whole
+from .errors import UserError
+from .files import atomic_write
 
 FORMAT, VERSION = "specdemo-trace", 1
 MAX_TRACE_BYTES = 20_000_000
@@ -148,7 +148,7 @@ class Verify(Event):
     it, q the drafter's; rank is the place of the kept token among the drafter's candidates there (1
     = first; null = not among them).
     ``status`` has one word per node: ``accepted``, ``rejected`` (its parent was kept, it was not),
-        ``unreached``, or ``dropped`` (accepted, but the answer had ended
+    ``unreached``, or ``dropped`` (accepted, but the answer had ended
     before it).
     """
 
@@ -201,7 +201,7 @@ def from_dict(data: Any) -> Event:
     """The event that ``data`` describes; unknown fields are ignored, unknown kinds refused."""
     cls = KINDS.get(data.get("kind")) if isinstance(data, dict) else None
     if cls is None:
-        raise Refusal(
+        raise UserError(
             "This is not an event of a SpecDemo trace; load a file saved with “Download trace”."
         )
     names = {f.name for f in dataclasses.fields(cls)}
@@ -219,11 +219,11 @@ def dump_trace(events: list[Event] | list[dict[str, Any]]) -> str:
 
 
 def save_trace(events: list[Event] | list[dict[str, Any]], path: str | Path) -> None:
-    """Write a trace, whole or not at all; see :func:`.files.write_whole`."""
+    """Write a trace, whole or not at all; see :func:`.files.atomic_write`."""
     try:
-        write_whole(Path(path), dump_trace(events))
+        atomic_write(Path(path), dump_trace(events))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The trace could not be written to {path} ({error.strerror}); choose another place or"
             " free some space."
         ) from None
@@ -232,14 +232,14 @@ def save_trace(events: list[Event] | list[dict[str, Any]], path: str | Path) -> 
 def parse_trace(text: str) -> list[Event]:
     """The events of a trace file's text; anything else is refused with one sentence."""
     if len(text) > MAX_TRACE_BYTES:
-        raise Refusal(
+        raise UserError(
             "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by"
             " this page."
         )
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        raise Refusal(
+        raise UserError(
             "This file is not JSON, so it is not a SpecDemo trace; choose a file saved with"
             " “Download trace”."
         ) from None
@@ -248,19 +248,19 @@ def parse_trace(text: str) -> list[Event]:
         or data.get("format") != FORMAT
         or not isinstance(data.get("events"), list)
     ):
-        raise Refusal(
+        raise UserError(
             "This JSON file is not a SpecDemo trace; choose a file saved with “Download trace”."
         )
     if data.get("version") != VERSION:
-        raise Refusal(
+        raise UserError(
             f"This trace has version {data.get('version')!r} and this app reads version {VERSION};"
             " record it again."
         )
     events = [from_dict(e) for e in data["events"]]
     if not events or not isinstance(events[0], Start):
-        raise Refusal("This trace does not begin with its start event; record it again.")
+        raise UserError("This trace does not begin with its start event; record it again.")
     if fault := misfit(events):
-        raise Refusal(
+        raise UserError(
             f"The events of this trace do not fit together ({fault}), so it is not as it was"
             " recorded; choose a file saved with “Download trace”."
         )
@@ -326,17 +326,17 @@ def load_trace(path: str | Path) -> list[Event]:
     """Read a trace from disk; see :func:`parse_trace`."""
     try:
         if Path(path).stat().st_size > MAX_TRACE_BYTES:
-            raise Refusal(
+            raise UserError(
                 "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved"
                 " by this page."
             )
         return parse_trace(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The trace {path} cannot be read ({error.strerror}); check its name."
         ) from None
     except UnicodeDecodeError:
-        raise Refusal(
+        raise UserError(
             "This file is not text, so it is not a SpecDemo trace; choose a file saved with"
             " “Download trace”."
         ) from None

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .errors import Refusal
+from .errors import UserError
 
 LOCK = ".lock"
 
 
-def write_whole(path: Path, data: str | bytes) -> None:
+def atomic_write(path: Path, data: str | bytes) -> None:
     """Write ``data`` (text as UTF-8) beside its final name first, so that a full disk or a kill
     leaves neither half a file nor a lost one.
 
@@ -31,7 +31,7 @@ def write_whole(path: Path, data: str | bytes) -> None:
 
 
 @contextmanager
-def alone(path: Path, taken: Callable[[], None]) -> Iterator[None]:
+def exclusive_lock(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file ``path`` (made with its folder) against other processes and threads; the
     system frees it when its process ends, however it ends.
 
@@ -52,16 +52,16 @@ def alone(path: Path, taken: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def locked_output_dir(folder: Path) -> Iterator[None]:
     """``folder`` (made if need be) for the one command that fills it; if it stays empty, it is
     taken away again.
 
     Raises:
-        Refusal: another process fills it, or it cannot be made or written.
+        UserError: another process fills it, or it cannot be made or written.
     """
 
     def refuse() -> None:
-        raise Refusal(
+        raise UserError(
             f"Another command is writing to {folder}; wait until it has ended, or choose another"
             " --out."
         )
@@ -69,9 +69,9 @@ def writing(folder: Path) -> Iterator[None]:
     new = not folder.exists()
     with ExitStack() as held:
         try:
-            held.enter_context(alone(folder / LOCK, refuse))
+            held.enter_context(exclusive_lock(folder / LOCK, refuse))
         except OSError as error:
-            raise Refusal(
+            raise UserError(
                 f"The folder {folder} cannot be used ({error.strerror or error}); choose another"
                 " --out."
             ) from None

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .errors import Refusal
+from .errors import UserError
 from .events import Done, DraftMade, Event, Prefill, Verify, save_trace
 
 STYLES = {
@@ -31,7 +31,7 @@ def parse_params(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise Refusal(f"--param needs NAME=VALUE, for instance gamma=7, not {pair!r}.")
+            raise UserError(f"--param needs NAME=VALUE, for instance gamma=7, not {pair!r}.")
         out[name.strip().replace("-", "_")] = value.strip()
     return out
 
@@ -62,9 +62,9 @@ def run_race(args: argparse.Namespace) -> int:
 
     pair = with_drafter(get_pair(args.pair), args.drafter)
     if why := METHODS[args.method].refuse_pair(pair):
-        raise Refusal(why)
+        raise UserError(why)
     if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
-        raise Refusal(
+        raise UserError(
             f"The trace cannot be written to {args.trace}; name a file in a folder that is there."
         )
     stream = sys.stderr if args.json else sys.stdout
@@ -88,7 +88,7 @@ def run_race(args: argparse.Namespace) -> int:
         for event in race(engine, request):
             events.append(event)
             printer.show(event)
-    except (KeyboardInterrupt, Refusal):
+    except (KeyboardInterrupt, UserError):
         if events:
             console.print()
         if events and args.trace:

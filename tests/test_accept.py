@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_law import (
+from exact_distributions import (
     Tree,
     World,
     distance,
@@ -21,7 +21,7 @@ from tiny_law import (
     text,
 )
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine.accept import accept
 
 

@@ -9,12 +9,12 @@ import math
 
 import pytest
 import torch
-from tiny_law import Tree, World, distance, drafts, left_to_right, marginals, merge
+from exact_distributions import Tree, World, distance, drafts, left_to_right, marginals, merge
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine import accept as module
 from specdemo.engine.accept import accept
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,12 +47,12 @@ class Coins:
         self.value = value
 
     def __call__(self, generator, most):
-        dice = DICE(generator, 0)
-        dice._uniforms = itertools.repeat(self.value)
-        return dice
+        accept_rng = DICE(generator, 0)
+        accept_rng._uniforms = itertools.repeat(self.value)
+        return accept_rng
 
 
-DICE = module.Dice
+DICE = module.AcceptanceRng
 
 
 def chain(tokens: list[int], *q: list[float]) -> Draft:
@@ -96,15 +96,15 @@ def test_acceptance_is_strict(monkeypatch):
     """u = ratio rejects, u just below accepts; a ratio of zero is never met, even by u = 0."""
     rows = Fixed([0.25, 0.75], [1.0, 0.0])
     for u, path in ((0.5, []), (0.49999, [0])):
-        monkeypatch.setattr(module, "Dice", Coins(u))
+        monkeypatch.setattr(module, "AcceptanceRng", Coins(u))
         assert accept(chain([0], [0.5, 0.5]), rows, "ratio").path == path
-    monkeypatch.setattr(module, "Dice", Coins(0.0))
+    monkeypatch.setattr(module, "AcceptanceRng", Coins(0.0))
     kept = accept(chain([0], [1.0, 0.0]), Fixed([0.0, 1.0], [1.0, 0.0]), "ratio")
     assert (kept.path, kept.token) == ([], 1)
 
 
 def test_p_equal_to_q_accepts_always(monkeypatch):
-    monkeypatch.setattr(module, "Dice", Coins(1 - 2**-53))
+    monkeypatch.setattr(module, "AcceptanceRng", Coins(1 - 2**-53))
     assert accept(
         chain([1], [0.3, 0.3, 0.4]), Fixed([0.3, 0.3, 0.4], [0.0, 0.0, 1.0]), "ratio"
     ).path == [0]
@@ -114,7 +114,7 @@ def test_no_residual_mass_falls_back_to_p(monkeypatch):
     """A q that exceeds p everywhere leaves nothing: the token comes from p, not from an argmax over
     NaN.
     """
-    monkeypatch.setattr(module, "Dice", Coins(0.9))
+    monkeypatch.setattr(module, "AcceptanceRng", Coins(0.9))
     kept = accept(chain([0], [0.8, 0.8, 0.8]), Fixed([0.2, 0.2, 0.6], [1.0, 0.0, 0.0]), "ratio")
     assert (kept.path, kept.token) == ([], 2)
 
@@ -150,7 +150,7 @@ def test_the_bonus_comes_from_its_own_row():
 def test_q_over_a_shorter_vocabulary_is_padded():
     kept = accept(chain([1], [0.0, 1.0]), Fixed([0.0, 1.0, 0.0], [0.0, 0.0, 1.0]), "ratio")
     assert (kept.path, kept.token) == ([0], 2)
-    with pytest.raises(Refusal, match="vocabulary"):
+    with pytest.raises(UserError, match="vocabulary"):
         accept(chain([1], [0.0, 1.0, 0.0]), Fixed([0.0, 1.0], [0.0, 1.0]), "ratio")
 
 
@@ -176,14 +176,14 @@ def test_self_selection_on_drafts_of_different_length():
 
 def test_what_is_not_lossless_is_refused():
     rows = Fixed([0.5, 0.5], [0.5, 0.5], [0.5, 0.5])
-    with pytest.raises(Refusal, match="ratio rule needs the distribution"):
+    with pytest.raises(UserError, match="ratio rule needs the distribution"):
         accept(Draft.chain([0, 1]), rows, "ratio")
     siblings = Draft(tokens=[0, 1], parent=[-1, -1], q=torch.full((2, 2), 0.5))
-    with pytest.raises(Refusal, match="independent drafts"):
+    with pytest.raises(UserError, match="independent drafts"):
         accept(siblings, rows, "ratio")
-    with pytest.raises(Refusal, match="no acceptance rule"):
+    with pytest.raises(UserError, match="no acceptance rule"):
         accept(Draft(), rows, "always")
-    with pytest.raises(Refusal, match="not numbers"):
+    with pytest.raises(UserError, match="not numbers"):
         accept(Draft(), Fixed([math.nan, math.nan]), "point-mass")
 
 
@@ -199,5 +199,5 @@ def test_the_same_seed_gives_the_same_verdict():
 
 def test_a_draw_never_lands_on_probability_zero(monkeypatch):
     for u in (0.0, 0.5, 1 - 2**-53):
-        dice = Coins(u)(None, 0)
-        assert dice.draw(torch.tensor([0.0, 0.3, 0.0, 0.7, 0.0])) in (1, 3)
+        accept_rng = Coins(u)(None, 0)
+        assert accept_rng.categorical(torch.tensor([0.0, 0.3, 0.0, 0.7, 0.0])) in (1, 3)

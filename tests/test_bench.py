@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from abacus import FACTS, ITEMS, PROSE, Abacus, plan
+from fake_lanes import FACTS, ITEMS, PROSE, Abacus, plan
 
 import specdemo.bench.cli as cli
 from specdemo.bench import make_report
@@ -15,7 +15,7 @@ from specdemo.bench.lanes import BASELINE, uniqueness
 from specdemo.bench.report import DEGENERATE, baseline_rate, remarks, speedup
 from specdemo.bench.run import RUNS, measure, resume
 from specdemo.bench.suite import Item
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 
 
 def heats(lines):
@@ -71,20 +71,20 @@ def test_a_killed_run_goes_on_after_its_last_whole_heat(tmp_path, calls):
 def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measure(Abacus(8).lanes(), ITEMS, plan(), tmp_path)
-    with pytest.raises(Refusal, match="different bench"):
+    with pytest.raises(UserError, match="different bench"):
         measure(Abacus().lanes(), ITEMS, plan(max_new_tokens=5), tmp_path)
     other = Abacus().lanes()
     base = other[BASELINE]
     other[BASELINE] = lambda prompt, seed: replace(
         base(prompt, seed), facts={**FACTS, "dtype": "bfloat16"}
     )
-    with pytest.raises(Refusal, match="other hardware"):
+    with pytest.raises(UserError, match="other hardware"):
         measure(other, ITEMS, plan(), tmp_path)
     (tmp_path / RUNS).write_text("hello\n")
-    with pytest.raises(Refusal, match="not a bench result"):
+    with pytest.raises(UserError, match="not a bench result"):
         measure(Abacus().lanes(), ITEMS, plan(), tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(Refusal, match="cannot be used"):
+    with pytest.raises(UserError, match="cannot be used"):
         measure(Abacus().lanes(), ITEMS, plan(), tmp_path / "file")
 
 
@@ -204,5 +204,5 @@ def test_answers_of_one_token_have_no_speed(tmp_path):
 
 
 def test_nothing_measured_is_refused(tmp_path):
-    with pytest.raises(Refusal, match="no measured runs"):
+    with pytest.raises(UserError, match="no measured runs"):
         make_report([])

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
-from abacus import ITEMS, Abacus, plan, write
+from fake_lanes import ITEMS, Abacus, plan, write
 from tiny import tiny_engine
 
 import specdemo.bench.cli as cli
@@ -23,7 +23,7 @@ from specdemo.bench.report import save_report
 from specdemo.bench.run import measure
 from specdemo.bench.suite import Item
 from specdemo.engine import Sampling
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
 
 
@@ -91,13 +91,13 @@ def test_the_json_is_compact_and_carries_no_text(report, tmp_path):
         assert name in report["environment"]
     for junk in ("{}", "[" * 9999, "nope"):
         (tmp_path / "j").write_text(junk)
-        with pytest.raises(Refusal, match="not a bench report"):
+        with pytest.raises(UserError, match="not a bench report"):
             load_report(tmp_path / "j")
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_report(tmp_path / "none")
-    with pytest.raises(Refusal, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         save_report(report, tmp_path / "no" / "r.json")
-    with pytest.raises(Refusal, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         save_html(report, tmp_path / "no" / "r.html")
 
 
@@ -206,7 +206,7 @@ def test_the_short_run_reports_as_it_goes(log):
         (4 / 0.02) / 110
     )
     assert "one" not in json.dumps(final["prompts"])
-    with pytest.raises(Refusal, match="no prompt"):
+    with pytest.raises(UserError, match="no prompt"):
         next(short_run(ENGINE, "block", [], 5))
 
 
@@ -308,5 +308,5 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
         ["--pair", "no such pair"],
         ["--max-new-tokens", "0"],
     ):
-        with pytest.raises(Refusal):
+        with pytest.raises(UserError):
             cli.bench_main(arguments(*words, *change))

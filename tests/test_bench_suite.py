@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from abacus import write
+from fake_lanes import write
 
 from specdemo.bench import load_suite
 from specdemo.bench.lanes import parse_methods
 from specdemo.bench.run import order
 from specdemo.bench.suite import Item
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 
 # -- prompt files ----------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def test_a_limit_takes_the_categories_in_turn(tmp_path):
     suite = load_suite(write(tmp_path / "s.jsonl", *rows))
     assert [i.id for i in suite.first(5)] == ["a0", "b0", "c0", "a1", "c1"]
     assert suite.first(None) == suite.first(99) and len(suite.first(99)) == 6
-    with pytest.raises(Refusal, match="at least 1"):
+    with pytest.raises(UserError, match="at least 1"):
         suite.first(0)
 
 
@@ -74,17 +74,17 @@ GOOD = {"id": "1", "category": "a", "turns": ["p"]}
     ],
 )
 def test_junk_is_refused_with_its_line(tmp_path, lines, message):
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         load_suite(write(tmp_path / "s.jsonl", *lines))
 
 
 def test_files_that_cannot_be_prompts_are_refused(tmp_path):
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_suite(tmp_path / "none.jsonl")
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_suite(tmp_path)
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Refusal, match="UTF-8"):
+    with pytest.raises(UserError, match="UTF-8"):
         load_suite(tmp_path / "b")
 
 
@@ -118,7 +118,7 @@ def test_methods_with_settings():
     ],
 )
 def test_methods_that_cannot_run_are_refused(text, message):
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         parse_methods(text)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiny_models import features_of, make_tiny_drafter, make_tiny_target
 
-from specdemo.models.ar import ArDrafter, ArDrafterConfig
-from specdemo.models.block import BlockDrafter, BlockDrafterConfig
+from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
+from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
 
 MASK = -1
 TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 84, 19]

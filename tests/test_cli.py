@@ -16,7 +16,7 @@ from page.fake_race import fake_events
 from rich.console import Console
 
 from specdemo.__main__ import _parser, main
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.events import load_trace, save_trace
 from specdemo.terminal import Printer, verdict
 
@@ -117,9 +117,9 @@ def test_export_never_writes_over_the_trace(tmp_path, capsys, monkeypatch):
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    from specdemo.files import write_whole
+    from specdemo.files import atomic_write
 
-    write_whole(tmp_path / "a", "first")
+    atomic_write(tmp_path / "a", "first")
     write = Path.write_bytes
 
     def full(self, data):
@@ -128,7 +128,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "a", "second")
+        atomic_write(tmp_path / "a", "second")
     assert (tmp_path / "a").read_text() == "first" and [f.name for f in tmp_path.iterdir()] == ["a"]
 
 
@@ -216,13 +216,13 @@ def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(
 def test_a_second_bench_in_a_folder_is_refused_before_anything_loads(tmp_path, capsys, monkeypatch):
     """Loading and its measurements beside the first would spoil the first one's figures."""
     import specdemo.engine
-    from specdemo.files import writing
+    from specdemo.files import locked_output_dir
 
     monkeypatch.setattr(
         specdemo.engine, "load_engine", lambda *a, **k: pytest.fail("it was loaded")
     )
     (tmp_path / "s.jsonl").write_text('{"id": "a", "category": "b", "turns": ["Hi"]}\n')
-    with writing(tmp_path / "out"):
+    with locked_output_dir(tmp_path / "out"):
         assert (
             main(
                 [
@@ -241,7 +241,7 @@ def test_a_second_bench_in_a_folder_is_refused_before_anything_loads(tmp_path, c
 
 
 @pytest.mark.parametrize(
-    "error, code", [(KeyboardInterrupt(), 130), (Refusal("The GPU ran out of memory."), 1)]
+    "error, code", [(KeyboardInterrupt(), 130), (UserError("The GPU ran out of memory."), 1)]
 )
 def test_an_interrupted_race_keeps_its_trace(tmp_path, capsys, monkeypatch, error, code):
     import specdemo.engine

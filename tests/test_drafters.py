@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specdemo.drafters import METHODS, session
-from specdemo.drafters.base import Context, checked
-from specdemo.drafters.ngram import NgramModel, SuffixIndex
-from specdemo.drafters.table import Table
-from specdemo.drafters.trie import (
+from specdemo.drafters import METHODS
+from specdemo.drafters.parts import block_context
+from specdemo.drafters.parts.base import Context, checked
+from specdemo.drafters.parts.candidates import Table
+from specdemo.drafters.parts.ngram import NgramModel, SuffixIndex
+from specdemo.drafters.parts.trees import (
     Trie,
     best_first,
     boundary_scores,
@@ -24,7 +25,7 @@ from specdemo.drafters.trie import (
     expected_streak,
     nodes_that_pay,
 )
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,7 +69,7 @@ def loaded(monkeypatch=None, **nets):
     """A stand-in for models.Loaded whose networks are ``nets`` by kind."""
     if monkeypatch is not None:
         monkeypatch.setattr(
-            session, "load_network", lambda loaded, kind: nets.get(kind, nets.get("block"))
+            block_context, "load_network", lambda loaded, kind: nets.get(kind, nets.get("block"))
         )
     vocab = SimpleNamespace(config=SimpleNamespace(vocab_size=8))
     return SimpleNamespace(
@@ -301,12 +302,12 @@ def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
         vocab_ids=[3, 5, 0, 6],
         mask_id=5,
     )
-    one = session.Session(net)
+    one = block_context.Session(net)
     one.start(16)
-    rows = one.rows(one.logits(one.hidden([[1, session.MASK]], 0)), width=3)
+    rows = one.rows(one.logits(one.hidden([[1, block_context.MASK]], 0)), width=3)
     assert [[t for t, _ in row] for row in rows] == [[0, 3, 6]] * 2  # column 1 is the mask's
     assert [p for _, p in rows[0]] == pytest.approx([0.6, 0.24, 0.16])
-    full = session.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)
+    full = block_context.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)
     assert full.tolist()[0] == pytest.approx([0.3, 0, 0, 0.1, 0, 0.2, 0.4, 0])
 
 
@@ -343,7 +344,7 @@ def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
         and seen.frames[0].conf == pytest.approx([0.7, 0.6])
     )
     assert seen.frames[0].top[1] == [[3, pytest.approx(0.6)], [2, pytest.approx(0.4)]]
-    with pytest.raises(Refusal, match="block of 7 masks"):
+    with pytest.raises(UserError, match="block of 7 masks"):
         METHODS["block"].make(
             loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 8})
         )
@@ -379,12 +380,12 @@ def test_rules_that_lose_are_refused_in_one_sentence():
 def test_hostile_gamma_is_refused_in_one_sentence(bad):
     for method in METHODS.values():
         if "gamma" in method.params.__dataclass_fields__:
-            with pytest.raises(Refusal, match=r"^gamma must be .*\.$"):
+            with pytest.raises(UserError, match=r"^gamma must be .*\.$"):
                 checked(method.params, {"gamma": bad})
 
 
 def test_unknown_and_crossed_parameters_are_refused():
-    with pytest.raises(Refusal, match="no parameter “beta”"):
+    with pytest.raises(UserError, match="no parameter “beta”"):
         checked(METHODS["block"].params, {"beta": 1})
-    with pytest.raises(Refusal, match="shortest"):
+    with pytest.raises(UserError, match="shortest"):
         checked(METHODS["lookup"].params, {"shortest": 5, "longest": 3})

@@ -20,13 +20,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine import Request, Sampling, race
-from specdemo.engine.check import check_exact
+from specdemo.engine.exactness import check_exact
 from specdemo.engine.lane import Lane
 from specdemo.engine.load import WIDTHS, Engine, calibrate, equal_widths
 from specdemo.engine.target import Target, bucket
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, Prefill, Start, Verify, dump_trace, parse_trace
 
 torch.set_num_threads(1)
@@ -49,7 +49,7 @@ def write(engine, drafter=None, max_new=48, sampling=None, rule="match", **more)
     return lane
 
 
-def noisy_tree(truth, dice):
+def noisy_tree(truth, rng):
     """The truth's next tokens as one branch among random others, nodes in random order of depth."""
 
     def make(ids):
@@ -57,9 +57,9 @@ def noisy_tree(truth, dice):
         draft = Draft()
         spots = [-1]
         for depth, token in enumerate(right):
-            wrong = (token + 1 + dice.randrange(VOCAB - 2)) % VOCAB
-            for candidate in [wrong, token] if dice.random() < 0.5 else [token, wrong]:
-                if candidate == token and dice.random() < 0.2:
+            wrong = (token + 1 + rng.randrange(VOCAB - 2)) % VOCAB
+            for candidate in [wrong, token] if rng.random() < 0.5 else [token, wrong]:
+                if candidate == token and rng.random() < 0.2:
                     continue
                 draft.tokens.append(candidate)
                 draft.parent.append(spots[-1])
@@ -188,11 +188,11 @@ def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
     chain, wherever its ancestors lie.
     """
     target = Target(make_tiny_target(max_position_embeddings=1024).to(dtype))
-    dice = random.Random(2)
+    rng = random.Random(2)
     for length in (5, 31, 66, 186, 190, 192, 200, 222, 600):
-        prompt = [dice.randrange(VOCAB) for _ in range(length)]
-        parent = [-1] + [dice.randrange(-1, i) for i in range(1, 14)]
-        tokens = [dice.randrange(VOCAB) for _ in parent]
+        prompt = [rng.randrange(VOCAB) for _ in range(length)]
+        parent = [-1] + [rng.randrange(-1, i) for i in range(1, 14)]
+        tokens = [rng.randrange(VOCAB) for _ in parent]
         with torch.inference_mode():
             cache = target.new_cache(700)
             target.read(cache, prompt)
@@ -237,7 +237,7 @@ def test_a_draft_deeper_than_the_exact_part_is_no_pass():
 
 def test_bucket():
     assert [bucket(n) for n in (1, 256, 257, 1025)] == [256, 256, 512, 2048]
-    with pytest.raises(Refusal, match="cache slots"):
+    with pytest.raises(UserError, match="cache slots"):
         bucket(10**6)
 
 
@@ -245,15 +245,16 @@ def test_speculative_text_is_the_plain_text():
     """Chains and trees, right, wrong and random, greedy."""
     engine = tiny_engine()
     truth = write(engine).output
-    dice = random.Random(0)
+    rng = random.Random(0)
     mixed = lambda ids: [
-        t if dice.random() < 0.7 else dice.randrange(VOCAB) for t in oracle(truth, 5)(ids)
+        t if rng.random() < 0.7 else rng.randrange(VOCAB)
+        for t in oracle(truth, 5)(ids)
     ]  # noqa: E731
     for make in (
         oracle(truth, 5),
         lambda ids: [(t + 1) % VOCAB for t in oracle(truth, 5)(ids)],
         mixed,
-        noisy_tree(truth, dice),
+        noisy_tree(truth, rng),
     ):
         assert write(engine, Proposes(make)).output == truth
 
@@ -275,11 +276,11 @@ def test_sampled_text_is_the_plain_text(sampling):
     """C15, C17, C21: at any temperature and with every filter, whatever was drafted and however
     wide the pass.
     """
-    engine, dice = tiny_engine(), random.Random(3)
+    engine, rng = tiny_engine(), random.Random(3)
     for seed in range(4):
         sampling = Sampling(**(sampling.to_dict() | {"seed": seed}))
         truth = write(engine, sampling=sampling, max_new=24).output
-        for make in (oracle(truth, 5), noisy_tree(truth, dice), lambda ids: [0] * 7):
+        for make in (oracle(truth, 5), noisy_tree(truth, rng), lambda ids: [0] * 7):
             assert write(engine, Proposes(make), sampling=sampling, max_new=24).output == truth
 
 
@@ -297,7 +298,7 @@ def test_sampled_text_is_the_plain_text(sampling):
     ],
 )
 def test_hostile_sampling(bad):
-    with pytest.raises(Refusal, match=next(iter(bad))):
+    with pytest.raises(UserError, match=next(iter(bad))):
         Sampling(**bad)
 
 
@@ -319,7 +320,7 @@ def test_hostile_sampling(bad):
 )
 def test_hostile_request(bad):
     """C04, C19, C22: refused with one sentence before anything runs."""
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         Request(**({"prompt": "hello", "method": "lookup"} | bad))
     assert len(str(refusal.value)) > 20 and "\n" not in str(refusal.value)
 
@@ -444,7 +445,7 @@ class TestRace:
         engine = tiny_engine(max_position_embeddings=100)
         done = self.run(engine, max_new_tokens=90)[-1].result
         assert len(done["output_ids"]) == 100 - 9 - 64 and "27" in done["note"]
-        with pytest.raises(Refusal, match="shorten"):
+        with pytest.raises(UserError, match="shorten"):
             self.run(engine, prompt="a" * 90)
 
     def test_difference_is_named_with_its_gap(self):
@@ -459,7 +460,7 @@ class TestRace:
             while not lane.finish:
                 lane.advance()
         one.ids[len(PROMPT) + 3] = 1
-        from specdemo.engine.check import first_difference
+        from specdemo.engine.exactness import first_difference
 
         assert first_difference(one, other) == {"position": 3, "top2_gap": 0.25}
 

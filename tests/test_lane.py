@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import Proposes, Script, engine_for, oracle, tiny_engine
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine import Request, Sampling
 from specdemo.engine.lane import Lane
 from specdemo.events import DraftMade, Verify
@@ -132,15 +132,19 @@ def test_zero_accepted_for_ever_and_garbage():
     """C31: two hundred rounds of random garbage trees change nothing."""
     import random
 
-    dice = random.Random(1)
-    text = [dice.randrange(1, 30) for _ in range(400)]
+    accept_rng = random.Random(1)
+    text = [accept_rng.randrange(1, 30) for _ in range(400)]
 
     def garbage(ids):
-        n = dice.randrange(0, 12)
-        parent = [dice.randrange(-1, i) if i else -1 for i in range(n)]
+        n = accept_rng.randrange(0, 12)
+        parent = [accept_rng.randrange(-1, i) if i else -1 for i in range(n)]
         draft, seen = Draft(), set()
         for i in range(n):
-            token = dice.randrange(32) if dice.random() < 0.7 else text[min(len(ids) - 4, 399)]
+            token = (
+                accept_rng.randrange(32)
+                if accept_rng.random() < 0.7
+                else text[min(len(ids) - 4, 399)]
+            )
             if (parent[i], token) in seen or parent[i] >= len(draft.tokens):
                 continue
             seen.add((parent[i], token))

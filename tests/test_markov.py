@@ -12,17 +12,18 @@ from test_drafters import FakeNet, context, loaded, logs
 from test_training_run import parsed
 from tiny_models import features_of, make_tiny_drafter
 
-from specdemo.drafters import METHODS, session
-from specdemo.drafters.base import checked
-from specdemo.drafters.trie import best_first
-from specdemo.errors import Refusal
+from specdemo.drafters import METHODS
+from specdemo.drafters.parts import block_context
+from specdemo.drafters.parts.base import checked
+from specdemo.drafters.parts.trees import best_first
+from specdemo.errors import UserError
+from specdemo.models.drafter_files import save_drafter
 from specdemo.models.load import read_drafter
 from specdemo.models.markov import Follow, MarkovHead, unit, with_rest
-from specdemo.models.quantize import save_drafter
 from specdemo.training.data import Corpus
 from specdemo.training.evaluate import Judge, Walk, walk
-from specdemo.training.follow import candidates, follow_loss, with_head
-from specdemo.training.start import fresh
+from specdemo.training.initialize import fresh
+from specdemo.training.markov import candidates, follow_loss, with_head
 from specdemo.training.train import add_arguments, train_main
 from specdemo.training.trainer import Settings, Trainer
 
@@ -100,7 +101,7 @@ def scripted(**more):
 
 def asked(net, follow=True):
     """What a session makes of one pass of the scripted network."""
-    one = session.Session(net)
+    one = block_context.Session(net)
     one.start(16)
     return one.tabled(one.hidden([[5, -1, -1]], 0)[0, 1:], follow)
 
@@ -179,7 +180,7 @@ def test_a_drafter_keeps_its_head_on_disk_and_odd_ranks_are_refused(
     assert read_drafter(place, tiny_loaded).config.markov_rank == 6  # told from the weights
     for wrong in ("-1", '"six"', "7"):
         config.write_text(whole.replace('"markov_rank": 6', f'"markov_rank": {wrong}'))
-        with pytest.raises(Refusal, match="Markov|markov"):
+        with pytest.raises(UserError, match="Markov|markov"):
             read_drafter(place, tiny_loaded)
 
 
@@ -284,7 +285,7 @@ def test_the_computed_race_is_the_race_with_a_head(headed, tiny_target):
             torch.tensor(text), torch.arange(4, len(row)), features[None]
         ).numpy()
         walk(run, answer, computed)
-        one, rounds = session.Session(net), []
+        one, rounds = block_context.Session(net), []
         # the same race with the drafter's own cache and the methods' own table
         while at < len(text) - 1:
             one.start(128)
@@ -316,7 +317,7 @@ def test_a_head_needs_a_drafter_to_stand_on(target_folder, tmp_path, monkeypatch
     write_shard(tmp_path / "c", "", corpus.tokens, corpus.answer)
     (tmp_path / "c" / "corpus.json").write_text('{"row": 48}')
     common = ("--corpus", tmp_path / "c", "--steps", 2, "--batch", 2, "--anchors", 3, "--quiet")
-    with pytest.raises(Refusal, match="finished block drafter"):
+    with pytest.raises(UserError, match="finished block drafter"):
         train_main(parsed(add_arguments, "--kind", "markov", *common))
     assert (
         train_main(

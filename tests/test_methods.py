@@ -11,10 +11,10 @@ import torch
 from test_drafters import FakeNet, context, loaded, logs
 
 from specdemo.drafters import METHODS, best, tree
-from specdemo.drafters.base import checked
 from specdemo.drafters.diffuspec import LengthController, lattice_of, prune, search
-from specdemo.drafters.ngram import NgramModel
-from specdemo.errors import Refusal
+from specdemo.drafters.parts.base import checked
+from specdemo.drafters.parts.ngram import NgramModel
+from specdemo.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 V = 8
@@ -229,7 +229,7 @@ def test_specdiff_refuses_the_q_that_is_not_exact():
         {"steps": 3},
     ):
         assert method.refuse("ratio", checked(method.params, fine)) is None
-    with pytest.raises(Refusal, match=r"^steps \(9\) must not be above gamma \(8\)"):
+    with pytest.raises(UserError, match=r"^steps \(9\) must not be above gamma \(8\)"):
         checked(method.params, {"steps": 9, "gamma": 8})
 
 
@@ -443,7 +443,7 @@ def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):
         and len(draft.notes["lattice"]) == 3
     )
     assert draft.notes["paths"][0]["ids"] == draft.tokens
-    from specdemo.drafters.base import Verdict
+    from specdemo.drafters.parts.base import Verdict
 
     drafter.observe(Verdict([0, 1], 5, [4, 2, 5, None]))
     # two tokens before its end, both right: longer again
@@ -512,7 +512,7 @@ def test_looking_changes_nothing_and_every_draft_is_a_tree(monkeypatch, name):
             if not record:
                 assert draft.frames == []
             tokens.append((draft.tokens, draft.parent))
-            from specdemo.drafters.base import Verdict
+            from specdemo.drafters.parts.base import Verdict
 
             path = [0] if turn % 3 and draft.tokens and draft.parent[0] == -1 else []
             drafter.observe(Verdict(path, turn % V, [None] * (len(draft.tokens) + 1), 0.002, 0.02))
@@ -544,7 +544,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("name", "params"), HOSTILE)
 def test_hostile_parameters_get_one_sentence(name, params):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         checked(METHODS[name].params, params)
     said = str(refusal.value)
     assert said.endswith(".") and len(said) < 200 and any(key in said for key in params)
@@ -555,7 +555,9 @@ def test_hostile_parameters_get_one_sentence(name, params):
 )
 def test_blocks_longer_than_the_network_are_refused(monkeypatch, name):
     field = "k_max" if name == "diffuspec" else "gamma"
-    with pytest.raises(Refusal, match=f"{field} = 9 is more than this drafter's block of 7 masks"):
+    with pytest.raises(
+        UserError, match=f"{field} = 9 is more than this drafter's block of 7 masks"
+    ):
         make(monkeypatch, name, {field: 9}, block=FakeNet(noisy, block_size=8))
 
 

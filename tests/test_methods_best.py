@@ -9,12 +9,12 @@ import pytest
 from test_drafters import FakeNet, context, loaded, logs
 
 from specdemo.drafters import METHODS, best
-from specdemo.drafters.base import Verdict, checked
 from specdemo.drafters.best import COPIED, SECOND, Plan
-from specdemo.drafters.learned import Calibration, Pace, Smooth
-from specdemo.drafters.ngram import Followers
-from specdemo.drafters.table import Table
-from specdemo.drafters.trie import best_first
+from specdemo.drafters.parts.adaptive import Calibration, Pace, Smooth
+from specdemo.drafters.parts.base import Verdict, checked
+from specdemo.drafters.parts.candidates import Table
+from specdemo.drafters.parts.ngram import Followers
+from specdemo.drafters.parts.trees import best_first
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 V = 8

@@ -11,9 +11,10 @@ from test_drafters import FakeNet, context, loaded
 from tiny import engine_for
 from tiny_models import make_tiny_drafter, make_tiny_target
 
-from specdemo.drafters import METHODS, session
-from specdemo.drafters.base import checked
-from specdemo.drafters.trie import expected_streak
+from specdemo.drafters import METHODS
+from specdemo.drafters.parts import block_context
+from specdemo.drafters.parts.base import checked
+from specdemo.drafters.parts.trees import expected_streak
 from specdemo.engine import Request, Sampling
 from specdemo.engine import accept as acceptance
 from specdemo.engine.lane import Lane
@@ -163,11 +164,11 @@ class Branches:
             self.prefix[-1] += 1
         return bool(self.prefix)
 
-    def coin(self, chance):
+    def bernoulli(self, chance):
         chance = min(max(chance, 0.0), 1.0)
         return self.take([chance, 1 - chance]) == 0
 
-    def draw(self, p):
+    def categorical(self, p):
         return self.take((p / p.sum()).tolist())
 
     def pick(self, logits, context=None):
@@ -187,8 +188,8 @@ def distance(monkeypatch, method, params, script):
         Branches(),
         torch.zeros(V, V).double(),
     )
-    monkeypatch.setattr(session, "pick", branches.pick)
-    monkeypatch.setattr(acceptance, "Dice", lambda *_: branches)
+    monkeypatch.setattr(block_context, "pick", branches.pick)
+    monkeypatch.setattr(acceptance, "AcceptanceRng", lambda *_: branches)
     while True:
         branches.start()
         drafter.start([0], 8)

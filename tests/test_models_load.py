@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import features_of, make_tiny_drafter, make_tiny_target, make_tiny_tokenizer
 
-from specdemo.errors import Refusal
-from specdemo.models.check import check_mask_id, check_target, check_tokenizers
+from specdemo.errors import UserError
+from specdemo.models.drafter_files import finite, read_weights, save_drafter, to_int8
 from specdemo.models.load import (
     default_dtype,
     find_eos_ids,
@@ -19,7 +19,7 @@ from specdemo.models.load import (
     read_drafter,
 )
 from specdemo.models.pairs import Pair
-from specdemo.models.quantize import finite, read_weights, save_drafter, to_int8
+from specdemo.models.validate import check_mask_id, check_target, check_tokenizers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38]
@@ -80,7 +80,7 @@ def test_targets_that_cannot_forget(config, sentence):
     import transformers
 
     made = transformers.T5GemmaConfig() if name == "T5GemmaConfig" else small(name, **more)
-    with pytest.raises(Refusal, match=sentence) as caught:
+    with pytest.raises(UserError, match=sentence) as caught:
         check_target(made, "This model")
     assert "choose a" in str(caught.value)
 
@@ -158,7 +158,7 @@ def test_eos_is_every_id_that_ends_a_text(tiny_target):
 )
 def test_damaged_target(folder, damage):
     damage(folder / "model.safetensors")
-    with pytest.raises(Refusal, match="damaged or incomplete|cannot be read") as caught:
+    with pytest.raises(UserError, match="damaged or incomplete|cannot be read") as caught:
         load_target(pair_of(folder), dtype="fp32", device="cpu")
     assert "delete that folder" in str(caught.value) and "\n" not in str(caught.value)
 
@@ -170,16 +170,16 @@ def test_remote_code_is_never_run(folder):
         model_type="never_heard_of",
         auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
     )
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_target(pair_of(folder), device="cpu")
 
 
 def test_dtypes_and_devices(folder):
-    with pytest.raises(Refusal, match="no dtype “int3”"):
+    with pytest.raises(UserError, match="no dtype “int3”"):
         load_target(pair_of(folder), dtype="int3")
-    with pytest.raises(Refusal, match="not available here"):
+    with pytest.raises(UserError, match="not available here"):
         load_target(pair_of(folder), device="nowhere")
-    with pytest.raises(Refusal, match="bitsandbytes|for GPUs"):
+    with pytest.raises(UserError, match="bitsandbytes|for GPUs"):
         load_target(pair_of(folder), dtype="4bit", device="cpu")
 
 
@@ -237,13 +237,13 @@ def test_int8_picks_what_full_precision_picks(tiny_loaded, tiny_target, tmp_path
 
 def test_shards_stay_below_ten_megabytes(tmp_path, monkeypatch):
     net = make_tiny_drafter(make_tiny_target(vocab=256, hidden=256), bound=False, head_dim=64)
-    monkeypatch.setattr("specdemo.models.quantize.SHARD_BYTES", 300_000)
+    monkeypatch.setattr("specdemo.models.drafter_files.SHARD_BYTES", 300_000)
     folder = save_drafter(net, tmp_path / "d", "#")
     files = sorted(folder.glob("*.safetensors"))
     assert len(files) > 1 and all(f.stat().st_size < 320_000 for f in files)
     assert read_weights(folder).keys() == net.state_dict().keys()
     files[0].unlink()
-    with pytest.raises(Refusal, match=f"lacks {files[0].name}"):
+    with pytest.raises(UserError, match=f"lacks {files[0].name}"):
         read_weights(folder)
 
 
@@ -332,7 +332,7 @@ def test_c41_padded_vocabularies_are_accepted(tiny_loaded, tiny_target, tmp_path
 def test_c42_mask_id(tiny_loaded, tiny_target, tmp_path, mask, sentence):
     place = saved(tiny_target, tmp_path)
     rewrite(place, mask_token_id=mask)
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(UserError, match=sentence):
         read_drafter(place, tiny_loaded)
 
 
@@ -346,7 +346,7 @@ def test_c44_tokenizers_that_differ(tiny_loaded, tiny_target, tmp_path):
     make_tiny_tokenizer(128).save_pretrained(place)
     read_drafter(place, tiny_loaded)
     make_tiny_tokenizer(100, special=("<end>", "t126x", "<mask>")).save_pretrained(place)
-    with pytest.raises(Refusal, match="id 97 is 't97' here and '<end>' there"):
+    with pytest.raises(UserError, match="id 97 is 't97' here and '<end>' there"):
         read_drafter(place, tiny_loaded)
 
 
@@ -373,7 +373,7 @@ def test_c44_tokenizers_that_differ(tiny_loaded, tiny_target, tmp_path):
 def test_c45_a_config_that_does_not_fit(tiny_loaded, tiny_target, tmp_path, changes, sentence):
     place = saved(tiny_target, tmp_path)
     rewrite(place, **changes)
-    with pytest.raises(Refusal, match=sentence) as caught:
+    with pytest.raises(UserError, match=sentence) as caught:
         read_drafter(place, tiny_loaded)
     assert "\n" not in str(caught.value)
 
@@ -407,7 +407,7 @@ def test_c45_the_final_layer_is_warned_of(tmp_path):
 def test_c46_other_block_layouts(tiny_loaded, tiny_target, tmp_path, changes, sentence):
     place = saved(tiny_target, tmp_path)
     rewrite(place, **changes)
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(UserError, match=sentence):
         read_drafter(place, tiny_loaded)
 
 
@@ -428,7 +428,7 @@ def test_draft_vocabularies(tiny_loaded, tiny_target, tmp_path, ids, sentence):
         "#",
         draft_vocab=torch.tensor(ids, dtype=torch.int32),
     )
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(UserError, match=sentence):
         read_drafter(place, tiny_loaded)
 
 
@@ -457,17 +457,17 @@ def test_draft_vocabularies(tiny_loaded, tiny_target, tmp_path, ids, sentence):
 def test_damaged_drafter(tiny_loaded, tiny_target, tmp_path, damage, sentence):
     place = saved(tiny_target, tmp_path)
     damage(place / "model.safetensors")
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(UserError, match=sentence):
         read_drafter(place, tiny_loaded)
 
 
 def test_no_config_or_not_json(tiny_loaded, tiny_target, tmp_path):
     place = saved(tiny_target, tmp_path)
     (place / "config.json").write_text("[1]")
-    with pytest.raises(Refusal, match="not JSON of a drafter"):
+    with pytest.raises(UserError, match="not JSON of a drafter"):
         read_drafter(place, tiny_loaded)
     (place / "config.json").unlink()
-    with pytest.raises(Refusal, match="has no config.json"):
+    with pytest.raises(UserError, match="has no config.json"):
         read_drafter(place, tiny_loaded)
 
 
@@ -493,16 +493,16 @@ def test_kinds_without_weights_of_their_own(tiny_loaded, tiny_target, tmp_path):
         and mdlm.weights == "block weights (drafter), as there are none trained for mdlm yet"
     )
     assert load_drafter(pair, "block", tiny_loaded) is block and mdlm.fc.weight is block.fc.weight
-    with pytest.raises(Refusal, match="no autoregressive drafter; train one"):
+    with pytest.raises(UserError, match="no autoregressive drafter; train one"):
         load_drafter(pair, "ar", tiny_loaded)
-    with pytest.raises(Refusal, match="no drafter kind “blok”"):
+    with pytest.raises(UserError, match="no drafter kind “blok”"):
         load_drafter(pair, "blok", tiny_loaded)
 
 
 def test_a_pair_without_drafters(tiny_loaded):
     import dataclasses
 
-    with pytest.raises(Refusal, match="no diffusion drafter; it needs foreign code"):
+    with pytest.raises(UserError, match="no diffusion drafter; it needs foreign code"):
         load_drafter(
             dataclasses.replace(tiny_loaded.pair, blocked="it needs foreign code"),
             "block",
@@ -513,7 +513,7 @@ def test_a_pair_without_drafters(tiny_loaded):
 def test_an_autoregressive_drafter_from_a_folder(tiny_loaded, tmp_path):
     import dataclasses
 
-    from specdemo.models.ar import ArDrafter, ArDrafterConfig
+    from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
 
     net = ArDrafter(
         ArDrafterConfig(
@@ -532,7 +532,7 @@ def test_an_autoregressive_drafter_from_a_folder(tiny_loaded, tmp_path):
         ar.step(torch.tensor([3, 4]), 0, ar.new_cache(8)).shape == (2, 100)
         and ar.weights == "ar weights (ar)"
     )
-    with pytest.raises(Refusal, match="not of the kind “block”"):
+    with pytest.raises(UserError, match="not of the kind “block”"):
         load_drafter(
             dataclasses.replace(pair, drafters={"block": str(place)}), "block", tiny_loaded
         )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.models.load import pair_states
 from specdemo.models.pairs import get_pair, load_pairs, with_drafter
 
@@ -47,9 +47,9 @@ def test_a_good_entry(tmp_path):
 
 
 def test_an_unknown_pair_names_the_nearest():
-    with pytest.raises(Refusal, match="no pair “smolm2-135”; did you mean “smollm2-135m”"):
+    with pytest.raises(UserError, match="no pair “smolm2-135”; did you mean “smollm2-135m”"):
         get_pair("smolm2-135")
-    with pytest.raises(Refusal, match="known are: smollm2-135m"):
+    with pytest.raises(UserError, match="known are: smollm2-135m"):
         get_pair("zzz")
 
 
@@ -71,13 +71,13 @@ def test_an_unknown_pair_names_the_nearest():
     ],
 )
 def test_mistakes(tmp_path, old, new, sentence):
-    with pytest.raises(Refusal, match=sentence) as caught:
+    with pytest.raises(UserError, match=sentence) as caught:
         load_pairs(write(tmp_path, GOOD.replace(old, new, 1)))
     assert "models.yaml" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_pairs(tmp_path / "models.yaml")
 
 
@@ -126,8 +126,8 @@ def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
         )
     (folder / "config.json").write_text("[]")
     for wrong in (tmp_path / "none", folder):
-        with pytest.raises(Refusal, match="There is no drafter in"):
+        with pytest.raises(UserError, match="There is no drafter in"):
             with_drafter(pair, wrong)
     monkeypatch.setenv("SPECDEMO_MODELS", str(tmp_path / "none.yaml"))
-    with pytest.raises(Refusal, match="where SPECDEMO_MODELS says"):
+    with pytest.raises(UserError, match="where SPECDEMO_MODELS says"):
         load_pairs()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pretend import Pretended, pretended_gpu
+from fake_cuda import Pretended, pretended_gpu
 from test_training_run import periodic_corpus
 from tiny_models import make_tiny_target
 
@@ -23,8 +23,8 @@ from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
 from specdemo.training import corpus, train
 from specdemo.training.data import write_shard
-from specdemo.training.follow import with_head
-from specdemo.training.start import fresh
+from specdemo.training.initialize import fresh
+from specdemo.training.markov import with_head
 from specdemo.training.trainer import Settings, Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,7 +15,7 @@ import torch
 
 from specdemo.drafters import METHODS
 from specdemo.engine import Request, Sampling, race
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.events import Done, DraftMade, Verify, load_trace
 from specdemo.models.load import load_drafter
 
@@ -246,5 +246,5 @@ def test_the_device_report_names_widths_passes_drafts_and_checked_races(
         == one["races"]["block"]["runs"]
         == 1
     )
-    with pytest.raises(Refusal, match="choose another place"):
+    with pytest.raises(UserError, match="choose another place"):
         device.device_main(args.parse_args([*words, "--out", str(tmp_path)]))

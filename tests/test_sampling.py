@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine import Sampling
 from specdemo.engine.sampling import Noise, Rows
 

@@ -30,10 +30,10 @@ def test_broken_bytes_come_out_at_the_end():
 
 
 def test_stop_rule_never_takes_back_what_it_showed():
-    dice = random.Random(0)
+    accept_rng = random.Random(0)
     for _ in range(300):
-        text = "".join(dice.choice("abE") for _ in range(20))
-        stop = "".join(dice.choice("abE") for _ in range(dice.randrange(1, 4)))
+        text = "".join(accept_rng.choice("abE") for _ in range(20))
+        stop = "".join(accept_rng.choice("abE") for _ in range(accept_rng.randrange(1, 4)))
         rule, shown, reason = StopRule(Bytes(), (), 20, (stop,)), "", None
         for token in text.encode():
             piece, reason = rule.push(token)

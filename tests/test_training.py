@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import features_of, make_tiny_drafter
 
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.training import objectives
 from specdemo.training.corpus import read_prompts, uniqueness, worth_keeping
 from specdemo.training.data import (
@@ -145,9 +145,9 @@ def test_corpus_survives_the_disk_and_damage_is_refused(tmp_path):
     again = read_corpus(tmp_path)
     assert (again.tokens == tokens).all() and (again.answer == answer).all()
     (tmp_path / "tokens-1.u16.xz").write_bytes(b"nonsense")
-    with pytest.raises(Refusal, match="damaged"):
+    with pytest.raises(UserError, match="damaged"):
         read_corpus(tmp_path)
-    with pytest.raises(Refusal, match="no corpus"):
+    with pytest.raises(UserError, match="no corpus"):
         read_corpus(tmp_path / "nowhere")
 
 
@@ -218,7 +218,7 @@ def test_loops_are_dropped_and_prompt_files_checked(tmp_path):
         ("c", "all"),
     ]
     (tmp_path / "bad.jsonl").write_text('{"turns": ["a"]}\n{"text": "b"}\n')
-    with pytest.raises(Refusal, match="Line 2"):
+    with pytest.raises(UserError, match="Line 2"):
         read_prompts(tmp_path / "bad.jsonl")
 
 

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdemo.training.estimate import memory_bytes
 from specdemo.training.evaluate import Judge, Passages
-from specdemo.training.follow import with_head
-from specdemo.training.start import fresh
+from specdemo.training.initialize import fresh
+from specdemo.training.markov import with_head
 from specdemo.training.trainer import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,16 +12,15 @@ import pytest
 import torch
 from test_training_run import parsed, periodic_corpus
 
-from specdemo.errors import Refusal
+from specdemo.errors import UserError, as_user_errors
 from specdemo.files import LOCK
 from specdemo.training import bundle
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
 from specdemo.training.data import write_shard
-from specdemo.training.passages import written_passages
+from specdemo.training.eval_text import written_passages
 from specdemo.training.train import add_arguments, train_main
 from specdemo.training.trainer import Trainer
-from specdemo.training.words import in_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +53,7 @@ def corpus(tmp_path):
     ],
 )
 def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said):
-    with pytest.raises(Refusal, match=said):
+    with pytest.raises(UserError, match=said):
         corpus_main(parsed(corpus_arguments, "--out", tmp_path / "c", *words))
     assert not (tmp_path / "c").exists()
 
@@ -62,7 +61,7 @@ def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said)
 @pytest.mark.parametrize("junk", ["", "{", "[1, 2]", "7"])
 def test_a_damaged_corpus_is_left_as_it_is(target, tmp_path, junk):
     (tmp_path / "corpus.json").write_text(junk)
-    with pytest.raises(Refusal, match="damaged"):
+    with pytest.raises(UserError, match="damaged"):
         corpus_main(
             parsed(corpus_arguments, "--out", tmp_path, "--rows", 2, "--batch", 2, "--length", 32)
         )
@@ -100,9 +99,9 @@ def run(target, corpus, tmp_path):
 
 def test_a_run_is_never_begun_over_another(run, corpus, capsys):
     before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
-    with pytest.raises(Refusal, match="holds a run already; go on with it by --resume"):
+    with pytest.raises(UserError, match="holds a run already; go on with it by --resume"):
         trained(corpus, run)
-    with pytest.raises(Refusal, match="holds a run already"):
+    with pytest.raises(UserError, match="holds a run already"):
         trained(corpus, run, "--resume", run.parent / "elsewhere")
     capsys.readouterr()
     assert (
@@ -132,9 +131,9 @@ def test_a_run_is_never_begun_over_another(run, corpus, capsys):
     ],
 )
 def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
-    with pytest.raises(Refusal, match=f"{wish[0]} .*which a resumed run keeps"):
+    with pytest.raises(UserError, match=f"{wish[0]} .*which a resumed run keeps"):
         trained(corpus, run, "--resume", run, *wish)
-    with pytest.raises(Refusal, match="counts steps, not minutes"):
+    with pytest.raises(UserError, match="counts steps, not minutes"):
         trained(corpus, run, "--resume", run, "--steps", 0, "--minutes", 1)
 
 
@@ -146,7 +145,7 @@ def test_a_run_remembers_how_it_began_however_often_it_is_resumed(target, corpus
         == trained(corpus, out, "--resume", out, "--steps", 4, "--start", "random")
         == 0
     )
-    with pytest.raises(Refusal, match="--start random, which a resumed run keeps"):
+    with pytest.raises(UserError, match="--start random, which a resumed run keeps"):
         trained(corpus, out, "--resume", out, "--steps", 5, "--start", "elsewhere")
 
 
@@ -156,10 +155,10 @@ def test_a_run_that_was_stopped_is_no_start(run, corpus, tmp_path):
     shutil.rmtree(run / "drafter")
     for start in (run, run / "drafter"):
         with pytest.raises(
-            Refusal, match=f"no finished drafter in {start}; .* go on with --resume {run}"
+            UserError, match=f"no finished drafter in {start}; .* go on with --resume {run}"
         ):
             trained(corpus, tmp_path / "next", "--start", start, "--layers", 0)
-    with pytest.raises(Refusal, match="no finished drafter in .*nowhere; give --start"):
+    with pytest.raises(UserError, match="no finished drafter in .*nowhere; give --start"):
         trained(corpus, tmp_path / "next", "--start", tmp_path / "nowhere")
 
 
@@ -185,7 +184,7 @@ def test_a_corpus_too_small_to_hold_out_says_so(target, tmp_path, capsys):
 
 def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(Refusal, match="taken is a file; give --out a folder"):
+    with pytest.raises(UserError, match="taken is a file; give --out a folder"):
         corpus_main(
             parsed(
                 corpus_arguments,
@@ -199,7 +198,7 @@ def test_an_output_that_is_a_file_is_named(target, corpus, tmp_path):
                 32,
             )
         )
-    with pytest.raises(Refusal, match="taken is a file"):
+    with pytest.raises(UserError, match="taken is a file"):
         train_main(
             parsed(
                 add_arguments,
@@ -223,7 +222,7 @@ def test_two_commands_on_one_folder(target, corpus, tmp_path):
     """
     hold = (
         "import sys; from pathlib import Path; from specdemo.files import writing\nwith"
-        " writing(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        " locked_output_dir(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     out = tmp_path / "out"
     commands = [
@@ -241,7 +240,7 @@ def test_two_commands_on_one_folder(target, corpus, tmp_path):
         assert first.stdout.readline() == b"held\n"
         for command in commands:
             with pytest.raises(
-                Refusal,
+                UserError,
                 match=(
                     "Another command is writing to .*out; wait until it has ended, or choose"
                     " another --out"
@@ -254,7 +253,7 @@ def test_two_commands_on_one_folder(target, corpus, tmp_path):
 
 
 def test_a_refused_command_leaves_no_empty_folder(target, corpus, tmp_path):
-    with pytest.raises(Refusal, match="--lengths must not be above"):
+    with pytest.raises(UserError, match="--lengths must not be above"):
         trained(corpus, tmp_path / "out", "--lengths", 7)
     assert not (tmp_path / "out").exists()
 
@@ -288,7 +287,7 @@ def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(
         "--quiet",
     )
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(Refusal, match="No space left"):
+    with pytest.raises(UserError, match="No space left"):
         train_main(parsed(add_arguments, *options, "--out", out))
     monkeypatch.setattr(Path, "write_text", real)
     assert train_main(parsed(add_arguments, *options, "--resume", out, "--out", out)) == 0
@@ -310,7 +309,7 @@ def test_memory_that_runs_out_is_named(target, corpus, tmp_path, error, monkeypa
         raise error
 
     monkeypatch.setattr(Trainer, "block_loss", greedy)
-    with pytest.raises(Refusal, match="lower --batch or --anchors"):
+    with pytest.raises(UserError, match="lower --batch or --anchors"):
         train_main(
             parsed(
                 add_arguments,
@@ -332,7 +331,7 @@ def test_memory_that_runs_out_is_named(target, corpus, tmp_path, error, monkeypa
 
 
 def test_errors_of_our_own_are_not_dressed_up(tmp_path):
-    with pytest.raises(RuntimeError, match="shapes"), in_words(tmp_path, "nothing"):
+    with pytest.raises(RuntimeError, match="shapes"), as_user_errors(tmp_path, "nothing"):
         raise RuntimeError("shapes do not match")
 
 

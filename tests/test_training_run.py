@@ -15,19 +15,25 @@ from tiny_models import features_of, make_tiny_target
 
 from specdemo.engine import Request, race
 from specdemo.engine.load import make_engine
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
 from specdemo.training import checkpoint
+from specdemo.training.batch_generate import ANSWER, Chat, Writer
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
 from specdemo.training.data import Corpus, draft_vocabulary, read_corpus, write_shard
+from specdemo.training.eval_text import like_lengths
 from specdemo.training.evaluate import Judge, Passages, Walk, walk
-from specdemo.training.passages import like_lengths
-from specdemo.training.start import copy_target_layers, fresh, spare_token, spread, starting_drafter
+from specdemo.training.initialize import (
+    copy_target_layers,
+    fresh,
+    spare_token,
+    spread,
+    starting_drafter,
+)
 from specdemo.training.train import add_arguments, settings_of, train_main
 from specdemo.training.trainer import Settings, Trainer
-from specdemo.training.write import ANSWER, Chat, Writer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # text a small drafter learns in seconds: a fixed word order with a random offset a row
@@ -243,11 +249,11 @@ def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
     (tmp_path / (checkpoint.NAME + ".part")).write_bytes(before[:1000])
     assert checkpoint.read(tmp_path)[0]["step"] == 2
     (tmp_path / checkpoint.NAME).write_bytes(before[: len(before) // 2])
-    with pytest.raises(Refusal, match="is damaged; begin another run with another --out"):
+    with pytest.raises(UserError, match="is damaged; begin another run with another --out"):
         checkpoint.read(tmp_path)
-    with pytest.raises(Refusal, match="no checkpoint in .*begin one without --resume"):
+    with pytest.raises(UserError, match="no checkpoint in .*begin one without --resume"):
         checkpoint.read(tmp_path / "nowhere")
-    with pytest.raises(Refusal, match="of kind 'block'"):
+    with pytest.raises(UserError, match="of kind 'block'"):
         (
             trainer_for(tiny_target, tmp_path / "x", "vp").resume(trainer.out)
             if (tmp_path / checkpoint.NAME).write_bytes(before)
@@ -298,7 +304,7 @@ def test_the_mask_is_a_token_the_target_never_writes(tokenizer, unwritten, expec
 
 
 def test_a_target_without_a_spare_token_is_refused():
-    with pytest.raises(Refusal, match="no special token to spare"):
+    with pytest.raises(UserError, match="no special token to spare"):
         spare_token(Words(24, [2]), 24, (2,), np.zeros(24))
 
 
@@ -459,7 +465,7 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
         and (written.tokens[: len(first)] == first).all()
         and written.answer.any(1).all()
     )
-    with pytest.raises(Refusal, match="other settings"):
+    with pytest.raises(UserError, match="other settings"):
         corpus_main(parsed(corpus_arguments, *common, "--rows", 64, "--seed", 1))
 
     out = tmp_path / "run"
@@ -532,7 +538,7 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
         read_drafter(tmp_path / "streak" / "drafter").draft_vocab.tolist()
         == net.draft_vocab.tolist()
     )
-    with pytest.raises(Refusal, match="choose another --kind"):
+    with pytest.raises(UserError, match="choose another --kind"):
         train_main(
             parsed(add_arguments, "--kind", "ar", *more[:2], *more[4:], "--out", tmp_path / "other")
         )
@@ -563,11 +569,11 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
     (tmp_path / "c").mkdir()
     write_shard(tmp_path / "c", "", foreign, foreign > 0)
     (tmp_path / "c" / "corpus.json").write_text('{"row": 16}')
-    with pytest.raises(Refusal, match="another target"):
+    with pytest.raises(UserError, match="another target"):
         train_main(parsed(add_arguments, "--corpus", tmp_path / "c"))
-    with pytest.raises(Refusal, match="needs text"):
+    with pytest.raises(UserError, match="needs text"):
         train_main(parsed(add_arguments))
-    with pytest.raises(Refusal, match="no corpus"):
+    with pytest.raises(UserError, match="no corpus"):
         train_main(parsed(add_arguments, "--corpus", tmp_path))
     for wrong, said in (
         (("--lengths", 1), "at least 2"),
@@ -579,7 +585,7 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
             for option in ("--layers", "--batch", "--anchors", "--eval-rows")
         ),
     ):
-        with pytest.raises(Refusal, match=said):
+        with pytest.raises(UserError, match=said):
             settings_of(parsed(add_arguments, *wrong), on_gpu=False)
 
 

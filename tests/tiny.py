@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from tiny_models import make_tiny_target
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine.load import Engine, equal_widths
 from specdemo.engine.target import Target
 
@@ -82,7 +82,7 @@ class Script:
         cache.ids += ids
         return self.rule(cache.ids)[None], torch.zeros(len(ids), 4 * len(taps)) if taps else None
 
-    def verify(self, cache, anchor, tokens, parent, width, taps=(), attention="placeless"):
+    def verify(self, cache, anchor, tokens, parent, width, taps=(), attention="layout_invariant"):
         assert len(tokens) < width and len(cache.ids) + width <= cache.slots
         self.calls.append(width)
         paths = [[*cache.ids, anchor]]

@@ -34,7 +34,7 @@ def make_tiny_drafter(
     """A random block drafter for ``target``: ``own`` is our layout (own context projections,
     learned mask), ``shared`` is z-lab's.
     """
-    from specdemo.models.block import BlockDrafter, BlockDrafterConfig
+    from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
 
     ours = layout == "own"
     c = target.config

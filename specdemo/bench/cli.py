@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refusal
-from ..files import writing
+from ..errors import UserError
+from ..files import locked_output_dir
 from .lanes import Stopped, parse_methods, race_lanes
 from .report import ALL, make_report, save_report
 from .run import FORMAT, RUNS, VERSION, WARM_UP, Plan, begin, heat, measure, resume
@@ -85,7 +85,7 @@ def bench_main(args: argparse.Namespace) -> int:
     from ..models.pairs import get_pair, with_drafter
 
     if args.repeats < 1:
-        raise Refusal(f"--repeats must be at least 1, not {args.repeats}.")
+        raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
     suite = load_suite(args.suite)
     items = suite.first(args.limit)
     specs = parse_methods(args.methods)
@@ -97,7 +97,7 @@ def bench_main(args: argparse.Namespace) -> int:
     if why := next(
         (why for spec in specs if (why := METHODS[spec.method].refuse_pair(pair))), None
     ):
-        raise Refusal(why)
+        raise UserError(why)
     plan = Plan(
         suite.name,
         suite.sha256,
@@ -108,7 +108,7 @@ def bench_main(args: argparse.Namespace) -> int:
         args.max_new_tokens,
         sampling.to_dict(),
     )
-    with writing(Path(args.out)):
+    with locked_output_dir(Path(args.out)):
         return _bench(pair, args, specs, sampling, items, plan, Path(args.out))
 
 
@@ -227,7 +227,7 @@ def short_run(
     sampling = sampling or Sampling()
     specs, items = parse_methods(methods), from_prompts(prompts)
     if not items:
-        raise Refusal("There is no prompt to measure; choose at least one.")
+        raise UserError("There is no prompt to measure; choose at least one.")
     plan = Plan(
         "short local run",
         "",

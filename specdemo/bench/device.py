@@ -14,8 +14,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refusal
-from ..files import write_whole
+from ..errors import UserError
+from ..files import atomic_write
 from .suite import load_suite
 
 PROMPTS = (
@@ -61,7 +61,7 @@ def device_main(args: argparse.Namespace) -> int:
     from ..engine.passes import draft_pass
 
     if min(args.repeats, args.limit, args.max_new_tokens) < 1:
-        raise Refusal("--repeats, --limit and --max-new-tokens must be at least 1.")
+        raise UserError("--repeats, --limit and --max-new-tokens must be at least 1.")
     prompts = (
         [item.prompt for item in load_suite(args.prompts).first(args.limit)]
         if args.prompts
@@ -81,9 +81,9 @@ def device_main(args: argparse.Namespace) -> int:
     print(text)
     if args.out:
         try:
-            write_whole(Path(args.out), text)
+            atomic_write(Path(args.out), text)
         except OSError as error:
-            raise Refusal(
+            raise UserError(
                 f"The report could not be written to {args.out} ({error.strerror}); choose another"
                 " place."
             ) from None

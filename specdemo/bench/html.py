@@ -12,8 +12,8 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from ..errors import Refusal
-from ..files import write_whole
+from ..errors import UserError
+from ..files import atomic_write
 from .report import ALL
 
 # Okabe-Ito first
@@ -58,9 +58,9 @@ td small { opacity: .75; } caption { text-align: left; padding: .3rem 0; } dt { 
 def save_html(report: dict[str, Any], path: Path) -> None:
     """Write the page, whole or not at all."""
     try:
-        write_whole(path, page(report))
+        atomic_write(path, page(report))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The report cannot be written to {path} ({error.strerror}); free some space or choose"
             " another --out."
         ) from None

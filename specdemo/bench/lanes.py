@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import METHODS
-from ..drafters.base import checked
-from ..errors import Refusal
+from ..drafters.parts.base import checked
+from ..errors import UserError
 from ..events import Done, Start, Verify
 
 # the engine brings torch along, which reading a report or a help text need not wait for
@@ -105,7 +105,7 @@ def parse_methods(text: str | Sequence[str]) -> tuple[Spec, ...]:
         dict.fromkeys(word.strip() for word in words if word.strip() and word.strip() != BASELINE)
     )
     if not specs:
-        raise Refusal(
+        raise UserError(
             "Name at least one method to measure against plain decoding; choose from:"
             f" {', '.join(m for m in METHODS if m != BASELINE)}."
         )
@@ -115,12 +115,12 @@ def parse_methods(text: str | Sequence[str]) -> tuple[Spec, ...]:
 def _spec(label: str) -> Spec:
     name, *settings = label.split(":")
     if name not in METHODS:
-        raise Refusal(f"There is no method “{name}”; choose from: {', '.join(METHODS)}.")
+        raise UserError(f"There is no method “{name}”; choose from: {', '.join(METHODS)}.")
     method, params = METHODS[name], {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (key and equals and value):
-            raise Refusal(
+            raise UserError(
                 f"“{setting}” in “{label}” is not a setting; write {name}:parameter=value."
             )
         params[key] = value
@@ -128,7 +128,7 @@ def _spec(label: str) -> Spec:
     # all of it is refused here, before anything is loaded
     why = method.refuse(rule, checked(method.params, params))
     if why:
-        raise Refusal(why)
+        raise UserError(why)
     return Spec(label, name, rule, params)
 
 

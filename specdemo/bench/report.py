@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..drafters import METHODS
-from ..errors import Refusal
-from ..files import write_whole
+from ..errors import UserError
+from ..files import atomic_write
 from .run import FORMAT as RUNS_FORMAT
 from .suite import ALL
 
@@ -171,7 +171,7 @@ def make_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     heats = [line for line in lines if line["kind"] == "heat" and "runs" in line]
     sessions = [line for line in lines if line["kind"] == "session"]
     if plan is None or plan["format"] != RUNS_FORMAT or not heats or not sessions:
-        raise Refusal("There are no measured runs to report yet; run the bench first.")
+        raise UserError("There are no measured runs to report yet; run the bench first.")
     categories = list(dict.fromkeys(h["category"] for h in heats))
     flat = {label: _rows(heats, label) for label in plan["methods"]}
     refused = [f"{line['prompt']}: {line['refused']}" for line in lines if line.get("refused")]
@@ -348,9 +348,9 @@ def _rounded(value: Any) -> Any:
 def save_report(report: dict[str, Any], path: Path) -> None:
     """Write the JSON form, rounded to 5 digits; ``assets/bench`` takes the same file."""
     try:
-        write_whole(path, json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")))
+        atomic_write(path, json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":")))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The report cannot be written to {path} ({error.strerror}); free some space or choose"
             " another --out."
         ) from None
@@ -361,13 +361,13 @@ def load_report(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The report {path} cannot be read ({error.strerror}); check its name."
         ) from None
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
-        raise Refusal(
+        raise UserError(
             f"{path} is not a bench report of this version; make one with “python -m specdemo"
             " bench”."
         )

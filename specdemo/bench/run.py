@@ -1,7 +1,7 @@
 """Repeated, interleaved, resumable measurement: prompts × repeats × lanes, one JSON line a *heat*.
 
 A heat is one prompt in one repeat: plain decoding, every method once, plain decoding again. Slow
-    drift of the machine so falls
+drift of the machine so falls
 on both ends of the baseline alike, and the two plain runs show how much of a difference is noise.
 The methods take turns in going first (rotated by prompt, reversed on every second repeat). A heat
 is written when it is complete, so a killed run loses at most one heat and the next run continues
@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refusal
+from ..errors import UserError
 from .lanes import BASELINE, Lane, LaneRun
 from .suite import Item
 
@@ -68,7 +68,7 @@ def measure(
         tell: called with (heats done, heats in all, what runs now).
 
     Raises:
-        Refusal: the folder holds another plan or another machine's heats, or cannot be written.
+        UserError: the folder holds another plan or another machine's heats, or cannot be written.
     """
     say = tell or (lambda done, total, text: None)
     path = out / RUNS
@@ -135,7 +135,7 @@ def heat(
         for label in [BASELINE, *methods, BASELINE]:
             say(f"{item.id}: {label}")
             runs.setdefault(label, []).append(lanes[label](item.prompt, seed))
-    except Refusal as refusal:
+    except UserError as refusal:
         return line | {"refused": f"{label}: {refusal}"}
     first, second = runs.pop(BASELINE)
     line["baseline"] = [first.to_dict(), _brief(second)]
@@ -201,7 +201,7 @@ def begin(lanes: dict[str, Lane], lines: list[dict[str, Any]]) -> dict[str, Any]
         if earlier["kind"] == "session" and any(
             earlier[k] != session[k] for k in ("hardware", "dtype", "versions")
         ):
-            raise Refusal(
+            raise UserError(
                 "This folder's results come from other hardware, dtype or library versions; choose"
                 " another --out so that they are not mixed."
             )
@@ -220,14 +220,14 @@ def resume(path: Path, plan: Plan) -> list[dict[str, Any]]:
             with path.open("r+b") as file:
                 file.truncate(len(whole))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The folder {path.parent} cannot be used ({error.strerror}); choose another --out."
         ) from None
     lines = parse_runs(whole, path)
     if lines and {k: lines[0].get(k) for k in plan.to_dict()} != json.loads(
         json.dumps(plan.to_dict())
     ):
-        raise Refusal(
+        raise UserError(
             f"{path} holds a different bench (suite, methods, lengths, repeats or sampling); choose"
             " another --out to keep both."
         )
@@ -245,7 +245,7 @@ def parse_runs(raw: bytes, path: Path) -> list[dict[str, Any]]:
         and lines[0].get("format") == FORMAT
         and lines[0].get("version") == VERSION
     ):
-        raise Refusal(f"{path} is not a bench result of this program; choose another --out.")
+        raise UserError(f"{path} is not a bench result of this program; choose another --out.")
     return lines
 
 
@@ -257,7 +257,7 @@ def _write(path: Path, line: dict[str, Any]) -> dict[str, Any]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The results cannot be written to {path} ({error.strerror}); free some space or choose"
             " another --out."
         ) from None

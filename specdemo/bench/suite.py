@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refusal
+from ..errors import UserError
 
 MAX_BYTES, MAX_ITEMS = 50_000_000, 20_000
 # the name of the total in reports, and of the category of prompts that name none
@@ -43,7 +43,7 @@ class Suite:
         cut short, still cover all of them.
         """
         if limit is not None and limit < 1:
-            raise Refusal(f"--limit must be at least 1, not {limit}.")
+            raise UserError(f"--limit must be at least 1, not {limit}.")
         by_category: dict[str, list[Item]] = {}
         for item in self.items:
             by_category.setdefault(item.category, []).append(item)
@@ -59,17 +59,17 @@ def load_suite(path: str | Path) -> Suite:
     path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise Refusal(
+            raise UserError(
                 f"{path} is larger than 50 MB; choose a prompt file with one JSON object a line."
             )
         raw = path.read_bytes()
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"The prompt file {path} cannot be read ({error.strerror}); check its name."
         ) from None
     except UnicodeDecodeError:
-        raise Refusal(
+        raise UserError(
             f"{path} is not UTF-8 text; choose a prompt file with one JSON object a line."
         ) from None
     items: list[Item] = []
@@ -79,19 +79,19 @@ def load_suite(path: str | Path) -> Suite:
             continue
         item = _item(line, f"{path.name}, line {number}", number)
         if item.id in seen:
-            raise Refusal(
+            raise UserError(
                 f"{path.name}, line {number}: the id “{item.id}” occurs twice; give every prompt"
                 " its own."
             )
         seen.add(item.id)
         items.append(item)
     if not items:
-        raise Refusal(
+        raise UserError(
             f"{path} holds no prompts; it needs one JSON object a line with turns, and if you like"
             " category and id."
         )
     if len(items) > MAX_ITEMS:
-        raise Refusal(f"{path} holds {len(items)} prompts, more than {MAX_ITEMS}; split it.")
+        raise UserError(f"{path} holds {len(items)} prompts, more than {MAX_ITEMS}; split it.")
     return Suite(path.name, hashlib.sha256(raw).hexdigest(), tuple(items))
 
 
@@ -99,20 +99,20 @@ def _item(line: str, where: str, number: int) -> Item:
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError):
-        raise Refusal(f"{where} is not JSON; a prompt file has one JSON object a line.") from None
+        raise UserError(f"{where} is not JSON; a prompt file has one JSON object a line.") from None
     if not isinstance(data, dict):
-        raise Refusal(
+        raise UserError(
             f"{where} is not a JSON object; it needs turns, and if you like category and id."
         )
     name = data.get("id", data.get("question_id", f"line {number}"))
     if isinstance(name, bool) or not isinstance(name, (str, int)) or name == "":
-        raise Refusal(
+        raise UserError(
             f"{where}: an id must be a word or a whole number; correct it, or leave it out to"
             " number the prompt by its line."
         )
     category = data.get("category", OTHER)
     if not isinstance(category, str) or not category or category == ALL:
-        raise Refusal(
+        raise UserError(
             f"{where}: category must be a word, and not “{ALL}”, which is the name of the total."
         )
     turns = data.get("turns")
@@ -122,7 +122,7 @@ def _item(line: str, where: str, number: int) -> Item:
         or not isinstance(turns[0], str)
         or not turns[0].strip()
     ):
-        raise Refusal(
+        raise UserError(
             f"{where}: turns must be a list whose first element is the prompt's text, for instance"
             ' "turns": ["Why is the sky blue?"].'
         )

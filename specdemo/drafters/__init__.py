@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import ar, ar_draft, best, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
-from .base import Drafter
+from .parts.base import Drafter
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Method:
         return None
 
     def make(self, loaded: Any, params: Any) -> Drafter:
-        """The drafter, its network loaded. Raises Refusal where the parameters do not fit the
+        """The drafter, its network loaded. Raises UserError where the parameters do not fit the
         network.
         """
         return self.build(loaded, params)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict
+from .parts.base import Context, Draft, Verdict
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, number
-from .table import frame
+from .parts.base import Context, Draft, Verdict, number
+from .parts.candidates import frame
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SerialDrafter:
 
     def __init__(self, loaded: Any, params: Params, shared: Any = None) -> None:
         """``shared``: a Session to run serially instead of loading another block network."""
-        from .session import load_network, session
+        from .parts.block_context import load_network, session
 
         self.device, self.vocab_size = loaded.device, loaded.model.config.vocab_size
         self.block = None if "ar" in loaded.pair.drafters else shared or session(loaded)
@@ -55,7 +55,7 @@ class SerialDrafter:
     def propose(self, context: Context) -> Draft:
         import torch
 
-        from .session import law, pick, rows, widen
+        from .parts.block_context import law, pick, rows, widen
 
         count = min(self.params.gamma, context.budget)
         ratio = context.rule == "ratio"
@@ -118,7 +118,7 @@ class SerialDrafter:
     def _serial_block(self, context: Context, count: int):
         import torch
 
-        from .session import MASK
+        from .parts.block_context import MASK
 
         self.block.catch_up(context)
         blocks = torch.tensor([[context.ids[-1]] + [MASK] * count], device=self.device)

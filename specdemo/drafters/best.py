@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, choice, follows, number
-from .learned import Calibration, Cell, Pace, Smooth
-from .ngram import Followers
-from .table import Table, frames
-from .trie import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
+from .parts.adaptive import Calibration, Cell, Pace, Smooth
+from .parts.base import Context, Draft, Verdict, choice, follows, number
+from .parts.candidates import Table, frames
+from .parts.ngram import Followers
+from .parts.trees import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
 # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
 COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)
@@ -126,7 +126,7 @@ class Best:
     """
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session = session(loaded)
         self.params = self.session.fit(params)

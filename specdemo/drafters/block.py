@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, follows, number
-from .table import frames
+from .parts.base import Context, Draft, Verdict, follows, number
+from .parts.candidates import frames
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BlockChain:
     """
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session = session(loaded)
         self.params = self.session.fit(params)

@@ -8,10 +8,10 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Refusal
-from .base import Context, Draft, Verdict, choice, follows, number
-from .table import frame
-from .trie import Trie, boundary_scores
+from ..errors import UserError
+from .parts.base import Context, Draft, Verdict, choice, follows, number
+from .parts.candidates import frame
+from .parts.trees import Trie, boundary_scores
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Params:
 
     def check(self) -> None:
         if self.branches > self.gamma:
-            raise Refusal(
+            raise UserError(
                 f"branches ({self.branches}) must not be above gamma ({self.gamma}), the number of"
                 " boundaries; lower branches or raise gamma."
             )
@@ -43,7 +43,7 @@ class D2SD:
     """
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.first = session(loaded)
         self.second = session(loaded, "vp", self.first) if params.branches else self.first
@@ -51,7 +51,7 @@ class D2SD:
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
             if self.second.layer_ids != self.first.layer_ids:
-                raise Refusal(
+                raise UserError(
                     "The two D²SD networks of this pair read different target layers; use two that"
                     " read the same."
                 )
@@ -105,7 +105,7 @@ class D2SD:
         """The second pass: for every boundary i the rows of the masks behind ``[anchor, t1 …
         ti]``.
         """
-        from .session import MASK
+        from .parts.block_context import MASK
 
         gamma = len(guess)
         if not where:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..errors import Refusal
-from .base import Context, Draft, Verdict, choice, number
-from .ngram import NgramModel
-from .table import frame
-from .trie import Trie
+from ..errors import UserError
+from .parts.base import Context, Draft, Verdict, choice, number
+from .parts.candidates import frame
+from .parts.ngram import NgramModel
+from .parts.trees import Trie
 
 ORDER = 3  # of the n-gram model, as in the paper
 MOST = 15  # M_max, most candidates of one position
@@ -53,12 +53,12 @@ class Params:
 
     def check(self) -> None:
         if self.k_min > self.k_max:
-            raise Refusal(
+            raise UserError(
                 f"k_min ({self.k_min}) must not be above k_max ({self.k_max}); lower one or raise"
                 " the other."
             )
         if self.paths > self.beam:
-            raise Refusal(
+            raise UserError(
                 f"paths ({self.paths}) must not be above beam ({self.beam}), as only those are"
                 " kept; raise beam or lower paths."
             )
@@ -175,7 +175,7 @@ class LengthController:
 
 class DiffuSpec:
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session, self.eos = session(loaded), tuple(loaded.eos_ids)
         self.params = self.session.fit(params, "k_max", "k_min")
@@ -220,7 +220,7 @@ class DiffuSpec:
         """S passes; each fixes the surest masks, a position's candidates are those of the pass that
         fixed it.
         """
-        from .session import MASK
+        from .parts.block_context import MASK
 
         net, steps = self.session, min(self.params.steps, k)
         net.catch_up(context)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Refusal
-from .base import Context, Draft, Verdict, number
-from .ngram import SuffixIndex
+from ..errors import UserError
+from .parts.base import Context, Draft, Verdict, number
+from .parts.ngram import SuffixIndex
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Params:
 
     def check(self) -> None:
         if self.shortest > self.longest:
-            raise Refusal(
+            raise UserError(
                 f"shortest ({self.shortest}) must not be above longest ({self.longest}); lower one"
                 " or raise the other."
             )

@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Refusal
+from ..errors import UserError
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
-from .base import Context, Draft, Verdict, choice, number
-from .table import frame
+from .parts.base import Context, Draft, Verdict, choice, number
+from .parts.candidates import frame
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Params:
 
     def check(self) -> None:
         if self.steps > self.gamma:
-            raise Refusal(
+            raise UserError(
                 f"steps ({self.steps}) must not be above gamma ({self.gamma}), as every step fills"
                 " at least one mask; lower steps or raise gamma."
             )
@@ -66,7 +66,7 @@ class SpecDiff:
     """T passes over one block; what a step reveals stays and is seen by the next."""
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session, self.vocab_size = session(loaded, "mdlm"), loaded.model.config.vocab_size
         self.params = params = self.session.fit(params)
@@ -94,7 +94,7 @@ class SpecDiff:
     def _denoise(self, context: Context, gamma: int) -> Draft:
         import torch
 
-        from .session import MASK, law, one_hot, pick, widen
+        from .parts.block_context import MASK, law, one_hot, pick, widen
 
         net, p = self.session, self.params
         ratio, steps = context.rule == "ratio", min(p.steps, gamma)

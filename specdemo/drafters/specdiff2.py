@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, choice, number
-from .table import frame
-from .trie import Trie, expected_streak
+from .parts.base import Context, Draft, Verdict, choice, number
+from .parts.candidates import frame
+from .parts.trees import Trie, expected_streak
 
 # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail
 # costs nothing
@@ -40,7 +40,7 @@ class SpecDiff2:
     longest one that the target writes itself."""
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session = session(loaded, "streak")
         self.params = self.session.fit(params)

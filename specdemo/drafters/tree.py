@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Context, Draft, Verdict, follows, number
-from .table import frames
-from .trie import best_first, boundary_scores, branching, nodes_that_pay
+from .parts.base import Context, Draft, Verdict, follows, number
+from .parts.candidates import frames
+from .parts.trees import best_first, boundary_scores, branching, nodes_that_pay
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TreeDrafter:
     """
 
     def __init__(self, loaded: Any, params: Params) -> None:
-        from .session import session
+        from .parts.block_context import session
 
         self.session = session(loaded)
         self.params = self.session.fit(params)

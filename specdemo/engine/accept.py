@@ -7,7 +7,7 @@ decoding's, its law does not. With a one-hot target distribution (greedy) the th
 functions; the only state is the generator that is handed in.
 
 Rows are numbered as the target computes them: row 0 is what follows the anchor, row i + 1 what
-    follows node i.
+follows node i.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from ..errors import Refusal
+from ..errors import UserError
 
 if TYPE_CHECKING:
-    from ..drafters.base import Draft
+    from ..drafters.parts.base import Draft
 
 RULES = ("match", "ratio", "point-mass")
 
@@ -63,7 +63,7 @@ class Accepted:
     streaks: list[float] = field(default_factory=list)
 
 
-class Dice:
+class AcceptanceRng:
     """All randomness of one acceptance: at most ``most`` uniforms, drawn at once."""
 
     def __init__(self, generator: torch.Generator | None, most: int) -> None:
@@ -72,18 +72,18 @@ class Dice:
             torch.rand(most, generator=generator, device=device, dtype=torch.float64).tolist()
         )
 
-    def coin(self, chance: float) -> bool:
+    def bernoulli(self, chance: float) -> bool:
         """True with probability ``chance``. Strict, so that chance 0 (or NaN) never comes up and 1
         always does.
         """
         return next(self._uniforms) < chance
 
-    def draw(self, p: torch.Tensor) -> int:
+    def categorical(self, p: torch.Tensor) -> int:
         """A token from ``p`` [V] by inverting its running sum; never one of probability zero."""
         running = p.cumsum(0, dtype=torch.float64)
         total = float(running[-1])
         if not (total > 0 and math.isfinite(total)):
-            raise Refusal(
+            raise UserError(
                 "The target's probabilities are not numbers here; try dtype float32 or a higher"
                 " temperature."
             )
@@ -106,18 +106,22 @@ def accept(
         generator: randomness of *ratio* and *point-mass*; must be independent of the drafter's.
 
     Raises:
-        Refusal: *ratio* without ``draft.q``, or over siblings without ``draft.draws``; an unknown
+        UserError: *ratio* without ``draft.q``, or over siblings without ``draft.draws``; an unknown
             rule.
     """
     if rule == "match":
         return _walk(draft, range(len(draft.tokens)), rows.pick)
     if rule == "ratio":
         draws = _independent(draft)
-        return _ratio(draft, draws, rows, Dice(generator, sum(map(len, draws)) + 1))
+        return _ratio(draft, draws, rows, AcceptanceRng(generator, sum(map(len, draws)) + 1))
     if rule == "point-mass":
-        dice = Dice(generator, len(draft.tokens) + 1)
-        return _self_selection(draft, rows, dice) if draft.draws else _point_mass(draft, rows, dice)
-    raise Refusal(f"There is no acceptance rule “{rule}”; choose from: {', '.join(RULES)}.")
+        accept_rng = AcceptanceRng(generator, len(draft.tokens) + 1)
+        return (
+            _self_selection(draft, rows, accept_rng)
+            if draft.draws
+            else _point_mass(draft, rows, accept_rng)
+        )
+    raise UserError(f"There is no acceptance rule “{rule}”; choose from: {', '.join(RULES)}.")
 
 
 def _walk(draft: Draft, nodes: Iterable[int], choose: Callable[[int], int]) -> Accepted:
@@ -140,17 +144,19 @@ def _asked(path: list[int]) -> list[int]:
 # -- point mass ------------------------------------------------------------------------------------
 
 
-def _point_mass(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
+def _point_mass(draft: Draft, rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
     """Try siblings in order: accept x with p(x), else go on with p without x, renormalised.
 
     Drawing y ~ p once and keeping the sibling that equals y is the same law (each x is kept with
     p(x), and otherwise y follows p without the siblings), with no renormalising that could run out
     of mass.
     """
-    return _walk(draft, range(len(draft.tokens)), lambda row: dice.draw(rows.probs(row)))
+    return _walk(
+        draft, range(len(draft.tokens)), lambda row: accept_rng.categorical(rows.probs(row))
+    )
 
 
-def _self_selection(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
+def _self_selection(draft: Draft, rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
     """SpecDiff-2's Algorithm 1 with its two slips mended: it stops at the first rejection and adds
     the bonus token.
 
@@ -171,7 +177,7 @@ def _self_selection(draft: Draft, rows: Rows, dice: Dice) -> Accepted:
     }
     streaks = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]  # Eq. 7
     chosen = max(range(len(draws)), key=streaks.__getitem__)
-    kept = _walk(draft, draws[chosen], lambda row: dice.draw(probs(row)))
+    kept = _walk(draft, draws[chosen], lambda row: accept_rng.categorical(probs(row)))
     return Accepted(kept.path, kept.token, sorted(known), chosen, streaks)
 
 
@@ -183,14 +189,14 @@ def _independent(draft: Draft) -> list[list[int]]:
     if not draft.tokens:
         return []
     if draft.q is None:
-        raise Refusal(
+        raise UserError(
             "The ratio rule needs the distribution every drafted token was sampled from, which this"
             " method does not give; choose match or point-mass."
         )
     if draft.draws is not None:
         return draft.draws
     if len(set(draft.parent)) < len(draft.parent):
-        raise Refusal(
+        raise UserError(
             "The ratio rule over a tree needs the independent drafts it was merged from, which this"
             " method does not give; choose match or point-mass."
         )
@@ -205,7 +211,7 @@ def _chain(parent: list[int]) -> list[int]:
     return chain
 
 
-def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Accepted:
+def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
     """Recursive rejection: each draft that is still alive may place its next token; each failure
     takes its q out of p.
 
@@ -223,11 +229,11 @@ def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, dice: Dice) -> Acce
             node = draws[k][depth]
             q = _fitted(draft.q[k, depth] if by_draft else draft.q[node], p)
             p_x, q_x = (float(law[draft.tokens[node]]) for law in (p, q))
-            if dice.coin(p_x / q_x if q_x > 0 else 0.0):
+            if accept_rng.bernoulli(p_x / q_x if q_x > 0 else 0.0):
                 break
             p = _residual(p, q)
         else:
-            return Accepted(path, dice.draw(p), _asked(path))
+            return Accepted(path, accept_rng.categorical(p), _asked(path))
         path.append(node)
         alive = [k for k in alive if draws[k][depth] == node]
 
@@ -245,7 +251,7 @@ def _fitted(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """
     missing = p.shape[0] - q.shape[0]
     if missing < 0:
-        raise Refusal(
+        raise UserError(
             "The drafter's vocabulary is larger than the target's; choose a drafter made for this"
             " target."
         )

@@ -46,7 +46,7 @@ class Masked:
         )
 
 
-class Placeless:
+class LayoutInvariantAttention:
     """Attention whose bits do not depend on which slots a row's ancestors occupy, so that trees are
     as exact as chains.
 
@@ -180,4 +180,4 @@ def attend_lse(
     return torch.matmul((scores - lse[..., None]).exp().to(v.dtype), v), lse
 
 
-KINDS = {"masked": Masked, "placeless": Placeless, "cascade": Cascade}
+KINDS = {"masked": Masked, "layout_invariant": LayoutInvariantAttention, "cascade": Cascade}

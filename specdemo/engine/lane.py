@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..drafters.base import Context, Draft, Drafter, Verdict
+from ..drafters.parts.base import Context, Draft, Drafter, Verdict
 from ..events import ArToken, DraftMade, Event, Prefill
 from .accept import Accepted, accept
-from .record import verify_event
 from .request import Request
 from .sampling import Noise, Rows
 from .text import StopRule
+from .verify_event import verify_event
 
 if TYPE_CHECKING:
     from .load import Engine
@@ -41,7 +41,7 @@ class Lane:
         max_new_tokens: int,
         drafter: Drafter | None = None,
         width: int | None = None,
-        attention: str = "placeless",
+        attention: str = "layout_invariant",
     ):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name = "ar" if drafter is None else "spec"
@@ -54,8 +54,8 @@ class Lane:
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
         # acceptance coins: never the noise the picks use
-        self.dice = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
-        self.draft_dice = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
+        self.accept_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
+        self.draft_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
         self.taps = tuple(drafter.layer_ids) if drafter else ()
         self.features: list[torch.Tensor] = []
         self.features_from = 0
@@ -135,7 +135,7 @@ class Lane:
             "cascade" if draft.cascade else self.attention,
         )
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
-        accepted = accept(draft, rows, self.rule, self.dice)
+        accepted = accept(draft, rows, self.rule, self.accept_rng)
         self.cache.commit(accepted.path)
         if features is not None:
             self.features.append(features[[0, *(node + 1 for node in accepted.path)]])
@@ -170,7 +170,7 @@ class Lane:
                 record=self.request.record,
                 rule=self.rule,
                 temperature=self.request.sampling.temperature,
-                generator=self.draft_dice,
+                generator=self.draft_rng,
                 row_ms=self.engine.row_ms,
                 prompt_length=self.prompt_length,
             )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import Refusal
-from .attention import Placeless
+from ..errors import UserError
+from .attention import LayoutInvariantAttention
 from .lane import clock_now
 from .target import Target
 
@@ -64,7 +64,7 @@ class Engine:
         for width in self.widths:
             if rows <= width:
                 return width
-        raise Refusal(
+        raise UserError(
             f"A draft of {rows - 1} tokens is more than this engine verifies at once"
             f" ({self.widths[-1] - 1}); lower γ or the budget."
         )
@@ -125,7 +125,9 @@ def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
     pass, then measured.
     """
     if loaded.quantized:
-        raise Refusal(f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16.")
+        raise UserError(
+            f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16."
+        )
     say = progress or (lambda message, fraction: None)
     say("Preparing the target", None)
     target = Target(loaded.model)
@@ -152,7 +154,7 @@ def calibrate(
     prompt = _ids(target, 37, 101, 160)  # long enough for every part of the attention to work
     cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
     target.read(cache, prompt)
-    samples: dict[tuple[str, int], list[float]] = {("placeless", w): [] for w in WIDTHS} | {
+    samples: dict[tuple[str, int], list[float]] = {("layout_invariant", w): [] for w in WIDTHS} | {
         ("masked", 1): []
     }
 
@@ -175,10 +177,10 @@ def calibrate(
     while (doubtful := _doubtful(samples)) and engine.now() - started < seconds + patience:
         for one in doubtful:
             samples[one].append(take(*one))
-    engine.cost = {w: min(samples["placeless", w]) for w in WIDTHS}
+    engine.cost = {w: min(samples["layout_invariant", w]) for w in WIDTHS}
     # never quiet: at least no more than a wider pass, to which it could be padded
     for kind, width in doubtful:
-        if kind == "placeless":
+        if kind == "layout_invariant":
             engine.cost[width] = min(engine.cost[w] for w in WIDTHS if w >= width)
     engine.one_row_ms = min(samples["masked", 1])
     engine.widths = equal_widths(target)
@@ -202,11 +204,11 @@ def equal_widths(target: Target) -> list[int]:
     shared out between passes.
 
     Three tokens behind a prompt that ends just before the attention is first cut in two
-    (``Placeless.SHORT``) are read one a pass, as one chain, and as a tree beside a branch that is
+    (``LayoutInvariantAttention.SHORT``) are read one a pass, as one chain, and as a tree beside a branch that is
     refused.
     """
     text = _ids(target, 91, 7, 3)
-    prompt = _ids(target, 53, 29, Placeless.SHORT - 2, spare=len(text))
+    prompt = _ids(target, 53, 29, LayoutInvariantAttention.SHORT - 2, spare=len(text))
     cache = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
     target.read(cache, prompt)
 

@@ -13,9 +13,9 @@ import transformers
 
 from .. import __version__
 from ..drafters import METHODS
-from ..errors import Refusal
+from ..errors import UserError
 from ..events import Done, Event, Start
-from .check import check_exact, first_difference
+from .exactness import check_exact, first_difference
 from .lane import Lane
 from .load import Engine
 from .request import Request
@@ -61,7 +61,7 @@ def race(
             yield done
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
-            raise Refusal(
+            raise UserError(
                 "The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close"
                 " other programs that use the GPU."
             ) from None
@@ -71,9 +71,9 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
     """How many new tokens fit behind the prompt, and a sentence if that is fewer than asked for."""
     room = engine.target.max_positions - len(prompt_ids) - engine.widths[-1]
     if not prompt_ids:
-        raise Refusal("The prompt is empty; type a question or choose an example.")
+        raise UserError("The prompt is empty; type a question or choose an example.")
     if room < 1:
-        raise Refusal(
+        raise UserError(
             f"The prompt has {len(prompt_ids)} tokens and this target reads at most"
             f" {engine.target.max_positions}; shorten it."
         )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..drafters import METHODS
-from ..drafters.base import checked
-from ..errors import Refusal
+from ..drafters.parts.base import checked
+from ..errors import UserError
 from .sampling import Sampling
 
 RULES = ("match", "ratio", "point-mass")
@@ -28,7 +28,7 @@ class Request:
             is written.
         lanes: ``both``, or one alone (a bench that has the other already).
         check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one
-            row, and compares (see ``check.py``).
+            row, and compares (see ``exactness.py``).
     """
 
     prompt: str
@@ -44,32 +44,32 @@ class Request:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str) or not self.prompt.strip():
-            raise Refusal("The prompt is empty; type a question or choose an example.")
+            raise UserError("The prompt is empty; type a question or choose an example.")
         if self.method not in METHODS:
-            raise Refusal(
+            raise UserError(
                 f"There is no method “{self.method}”; choose one of {', '.join(METHODS)}."
             )
         if self.rule not in RULES:
-            raise Refusal(
+            raise UserError(
                 f"There is no acceptance rule “{self.rule}”; choose one of {', '.join(RULES)}."
             )
         if self.lanes not in LANES:
-            raise Refusal(f"lanes must be one of {', '.join(LANES)}, not {self.lanes!r}.")
+            raise UserError(f"lanes must be one of {', '.join(LANES)}, not {self.lanes!r}.")
         if (
             isinstance(self.max_new_tokens, bool)
             or not isinstance(self.max_new_tokens, int)
             or not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS
         ):
-            raise Refusal(
+            raise UserError(
                 f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not"
                 f" {self.max_new_tokens!r}."
             )
         if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
-            raise Refusal("Stop strings must be a list of texts that are not empty.")
+            raise UserError("Stop strings must be a list of texts that are not empty.")
         if self.check not in ("", "exact") or (
             self.check and (self.rule != "match" or self.lanes == "ar")
         ):
-            raise Refusal(
+            raise UserError(
                 "The check must be “exact”, and it needs the rule “match” and a speculative lane."
             )
         method = METHODS[self.method]
@@ -77,4 +77,4 @@ class Request:
             self.params = checked(method.params, self.params)
         why = method.refuse(self.rule, self.params)
         if why:
-            raise Refusal(why)
+            raise UserError(why)

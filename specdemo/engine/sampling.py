@@ -1,7 +1,7 @@
 """What the target would write at each verified position, exactly as one-by-one decoding would.
 
 ``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix
-    (prompt, output and that
+(prompt, output and that
 node's ancestors), and at temperature above 0 the choice is Gumbel-max with noise keyed by (seed,
 absolute position), so the same position gives the same token whatever was drafted around it. Rows
 are worked out only when asked for: filters sort the vocabulary, and a round asks only for the rows
@@ -23,8 +23,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from ..drafters.base import Draft
-from ..errors import Refusal
+from ..drafters.parts.base import Draft
+from ..errors import UserError
 
 _LIMITS = {  # name: (lowest, highest, whole number)
     "temperature": (0.0, 5.0, False),
@@ -60,10 +60,10 @@ class Sampling:
                 or (whole and value != int(value))
             ):
                 kind = "a whole number" if whole else "a number"
-                raise Refusal(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
+                raise UserError(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
             object.__setattr__(self, name, int(value) if whole else float(value))
         if self.top_p == 0:
-            raise Refusal("top_p must be above 0; use temperature 0 for greedy decoding.")
+            raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
 
     @property
     def greedy(self) -> bool:

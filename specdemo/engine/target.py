@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from ..errors import Refusal
+from ..errors import UserError
 from ..models.linear import Linear
-from .attention import KINDS, Placeless
+from .attention import KINDS, LayoutInvariantAttention
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -28,7 +28,7 @@ def bucket(slots: int) -> int:
     for size in BUCKETS:
         if slots <= size:
             return size
-    raise Refusal(
+    raise UserError(
         f"Prompt and answer need {slots} cache slots and the largest cache has {BUCKETS[-1]};"
         " shorten the prompt or ask for fewer tokens."
     )
@@ -109,7 +109,7 @@ class Target:
             self.final_norm = base.norm.weight.detach()
             rotary = base.rotary_emb
         except AttributeError as error:
-            raise Refusal(
+            raise UserError(
                 f"Targets of type “{config.model_type}” are not supported yet ({error}); choose a"
                 " Llama, Mistral, Qwen2 or Qwen3 type model."
             ) from None
@@ -142,7 +142,7 @@ class Target:
     def _rotary(self, rotary: torch.nn.Module) -> None:
         kind = getattr(rotary, "rope_type", "default")
         if kind in ("dynamic", "longrope"):
-            raise Refusal(
+            raise UserError(
                 "This target changes its positions with the length of the text (rope type"
                 f" “{kind}”), which a static cache cannot follow; choose another target."
             )
@@ -184,14 +184,14 @@ class Target:
         parent: list[int],
         width: int,
         taps: tuple[int, ...] = (),
-        attention: str = "placeless",
+        attention: str = "layout_invariant",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps,
         from one pass of ``width`` rows.
 
         Nothing is committed. ``parent`` uses -1 for the anchor. Rows past ``n`` are padding: they
         write to slots past every live row and no live row sees them. ``attention`` is one of
-        ``attention.KINDS``: ``placeless`` gives a tree's rows the very bits of plain decoding,
+        ``attention.KINDS``: ``layout_invariant`` gives a tree's rows the very bits of plain decoding,
         ``masked`` is the fastest for one row, ``cascade`` is D²SD's.
         """
         n = len(tokens)
@@ -206,8 +206,10 @@ class Target:
             depth[node + 1] = depth[above + 1] + 1
             if above >= 0:
                 seen[node + 1] |= seen[above + 1]
-        if max(depth) > Placeless.NEAR:
-            raise ValueError(f"a draft of depth {max(depth)}; at most {Placeless.NEAR} is exact")
+        if max(depth) > LayoutInvariantAttention.NEAR:
+            raise ValueError(
+                f"a draft of depth {max(depth)}; at most {LayoutInvariantAttention.NEAR} is exact"
+            )
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(
@@ -292,7 +294,7 @@ class Target:
         theirs = model(input_ids=self._ids(ids)[None], use_cache=False).logits[0, -1].float()
         gap = ((ours - theirs).abs().max() / theirs.std()).item()
         if not gap < 0.1 + (0.6 if self.dtype != torch.float32 else 0.0):
-            raise Refusal(
+            raise UserError(
                 f"This target ({self.config.model_type}) does not compute what a Llama-type model"
                 f" does (off by {gap:.2f} standard deviations); choose another target."
             )

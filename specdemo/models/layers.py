@@ -2,7 +2,7 @@
 own embedding and head.
 
 Each layer exists twice: as modules with gradients (training, transformers' contract) and fused for
-    inference (``FusedLayer``).
+inference (``FusedLayer``).
 Tensor names follow transformers' Llama and Qwen3, so that published drafters load by name.
 """
 
@@ -16,7 +16,7 @@ from torch import nn
 from transformers import LlamaConfig, PreTrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ..errors import Refusal
+from ..errors import UserError
 from .linear import Linear
 
 MASK = -1  # the id that marks a masked slot in the ids given to a drafter
@@ -145,7 +145,7 @@ class Rope:
     def __init__(self, config: PreTrainedConfig):
         parameters = dict(config.rope_parameters)
         if parameters.get("rope_type", "default") not in ROPE_TYPES:
-            raise Refusal(
+            raise UserError(
                 f"The drafter uses rope type {parameters['rope_type']!r}; only"
                 f" {', '.join(ROPE_TYPES)} are supported, so choose another drafter."
             )
@@ -229,9 +229,9 @@ class FusedLayer:
         """``x [n, H] -> [n, H]``.
 
         ``rope``: cos and sin ``[n, 1, D]``. ``remember(k, v)`` takes this layer's new ``[Hkv, n,
-            D]`` and returns all keys and
+        D]`` and returns all keys and
         values to look at ``[Hkv, S, D]``. ``mask``: bool ``[n, S]``, true where a row may look, or
-            None for everywhere.
+        None for everywhere.
         """
         n, group = x.shape[0], self.heads // self.kv
         rows = self.qkv(self.norm(x, self.norms[0])).view(n, self.heads + 2 * self.kv, self.dim)

@@ -30,7 +30,7 @@ class Linear:
     On CPU in bf16 the weight is reordered once into oneDNN's blocked layout, which spares every
     later call the reorder
     that ``F.linear`` repeats (a 49k x 576 head: 1.5 ms instead of 5.2). In fp32 the packed product
-        is no faster, but it sums in the
+    is no faster, but it sums in the
     same order for any number of rows from two on, so that narrow passes are bitwise equal to wide
     ones; a single row goes to the plain product, which is faster there (at the price of a second
     copy of the weight). Everywhere else it is ``F.linear``.

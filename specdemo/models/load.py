@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from ..errors import Refusal
-from .ar import ArDrafter, ArDrafterConfig
-from .block import BlockDrafter, BlockDrafterConfig
-from .check import check_drafter_config, check_drafter_weights, check_target, check_tokenizers
+from ..errors import UserError
+from .ar_drafter import ArDrafter, ArDrafterConfig
+from .block_drafter import BlockDrafter, BlockDrafterConfig
+from .drafter_files import finite, read_weights
 from .fetch import Progress, drafter_folder, drafter_present, find_target, quiet, target_folder
 from .pairs import KINDS, Pair, load_pairs
-from .quantize import finite, read_weights
+from .validate import check_drafter_config, check_drafter_weights, check_target, check_tokenizers
 
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -85,7 +85,7 @@ def load_target(
         device: default: the GPU if there is one.
         progress: called with a message and a fraction from 0 to 1 (None where it is not known).
     Raises:
-        Refusal: it cannot be fetched, is damaged, or is of a kind that cannot be verified
+        UserError: it cannot be fetched, is damaged, or is of a kind that cannot be verified
             losslessly.
     """
     place, (kind, quantized) = _device(device), _dtype(dtype)
@@ -100,7 +100,7 @@ def load_target(
         check_target(config, pair.title)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise Refusal(
+        raise UserError(
             f"The target in {folder} cannot be read ({_first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
         ) from None
@@ -138,17 +138,17 @@ def _model(
             )
         model = model if quantized else model.to(device)
     except torch.OutOfMemoryError:
-        raise Refusal(
+        raise UserError(
             f"The target does not fit into the memory of {device} as {quantized or dtype}; choose a"
             " smaller pair, or dtype 8bit or 4bit."
         ) from None
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
-        raise Refusal(damaged.format(_first_line(error))) from None
+        raise UserError(damaged.format(_first_line(error))) from None
     if report["missing_keys"]:
-        raise Refusal(damaged.format(f"{min(report['missing_keys'])} is missing"))
+        raise UserError(damaged.format(f"{min(report['missing_keys'])} is missing"))
     bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
     if bad:
-        raise Refusal(damaged.format(f"{bad} has values that are not finite"))
+        raise UserError(damaged.format(f"{bad} has values that are not finite"))
     return model.eval().requires_grad_(False)
 
 
@@ -158,12 +158,12 @@ def _bits(quantized: str, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import BitsAndBytesConfig
 
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise Refusal(
+        raise UserError(
             f"dtype {quantized} needs bitsandbytes; install it with “pip install bitsandbytes” or"
             " choose bf16."
         )
     if device.type != "cuda":
-        raise Refusal(f"dtype {quantized} is for GPUs; choose bf16 or fp32 on {device.type}.")
+        raise UserError(f"dtype {quantized} is for GPUs; choose bf16 or fp32 on {device.type}.")
     return (
         BitsAndBytesConfig(load_in_8bit=True)
         if quantized == "8bit"
@@ -180,7 +180,7 @@ def _dtype(value: torch.dtype | str | None) -> tuple[torch.dtype | None, str | N
         return None, str(value)
     name = str(value).removeprefix("torch.")
     if name not in DTYPES:
-        raise Refusal(f"There is no dtype “{value}” here; choose bf16, fp32, fp16, 8bit or 4bit.")
+        raise UserError(f"There is no dtype “{value}” here; choose bf16, fp32, fp16, 8bit or 4bit.")
     return DTYPES[name], None
 
 
@@ -189,7 +189,7 @@ def _device(value: torch.device | str | None) -> torch.device:
         device = default_device() if value is None else torch.device(value)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise Refusal(
+        raise UserError(
             f"The device “{value}” is not available here; choose"
             f" cpu{' or cuda' if torch.cuda.is_available() else ''}."
         ) from None
@@ -241,14 +241,14 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
     loaded once for ``loaded`` and shared.
     """
     if kind not in KINDS:
-        raise Refusal(f"There is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}.")
+        raise UserError(f"There is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}.")
     if kind in loaded.networks:
         return loaded.networks[kind]
     place = pair.drafters.get(kind)
     if place:
         net = read_drafter(drafter_folder(place), loaded)
         if isinstance(net, ArDrafter) != (kind == "ar"):
-            raise Refusal(
+            raise UserError(
                 f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml."
             )
         net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_head_words(net)}"
@@ -259,7 +259,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
             + kind
             + "” or name it in models.yaml"
         )
-        raise Refusal(
+        raise UserError(
             f"The pair {pair.id} has no {'autoregressive' if kind == 'ar' else 'diffusion'}"
             f" drafter; {why}."
         )
@@ -313,14 +313,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except OSError:
-        raise Refusal(
+        raise UserError(
             f"The drafter folder {folder} has no config.json; correct it in models.yaml or train"
             " one with “python -m specdemo train”."
         ) from None
     except ValueError:
         raw = None
     if not isinstance(raw, dict):
-        raise Refusal(
+        raise UserError(
             f"{folder / 'config.json'} is not JSON of a drafter; fetch or train it again."
         )
     return raw
@@ -345,7 +345,7 @@ def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], fo
     try:
         return cls(**known)
     except (TypeError, ValueError) as error:
-        raise Refusal(
+        raise UserError(
             f"{folder / 'config.json'} does not describe a drafter ({_first_line(error)}); fetch or"
             " train it again."
         ) from None
@@ -364,7 +364,7 @@ def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -
     if isinstance(config, BlockDrafterConfig):
         check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
     elif config.hidden_size != target.get_text_config().hidden_size:
-        raise Refusal(
+        raise UserError(
             f"{folder} has hidden size {config.hidden_size} and the target"
             f" {target.get_text_config().hidden_size}; choose a drafter made for this target."
         )
@@ -383,7 +383,7 @@ def pair_states(path: str | Path | None = None) -> list[dict[str, Any]]:
 def _state(pair: Pair) -> dict[str, Any]:
     try:
         target, trouble = find_target(pair), []
-    except Refusal as refusal:
+    except UserError as refusal:
         target, trouble = None, [str(refusal)]
     drafters = {kind: drafter_present(place) for kind, place in pair.drafters.items()}
     missing = trouble or (

@@ -5,7 +5,7 @@ A small head that bends a slot's logits by the token before it makes them follow
 (DSpark, arXiv 2607.05147); this one also sees the slot's state. It needs no further
 pass of the network: one table answers for every pair of candidates of neighbouring slots.
 Shapes: ``n`` slots, ``C`` candidates a slot, ``H`` hidden size, ``R`` rank, ``Vd`` draft
-    vocabulary.
+vocabulary.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import Refusal
+from ..errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("block", "vp", "mdlm", "streak", "ar")
@@ -58,17 +58,17 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
             " app.py, or where SPECDEMO_MODELS says."
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Refusal(
+        raise UserError(
             f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
         ) from None
     entries = data.get("pairs") if isinstance(data, dict) else None
     if not isinstance(entries, dict) or not entries:
-        raise Refusal(
+        raise UserError(
             f"{path} has no “pairs:” with entries; see the comment at the top of the file that came"
             " with SpecDemo."
         )
@@ -82,7 +82,7 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
         return pairs[id]
     near = difflib.get_close_matches(str(id).lower(), pairs, n=1, cutoff=0.4)
     hint = f"did you mean “{near[0]}”? " if near else ""
-    raise Refusal(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
+    raise UserError(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
 
 
 def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
@@ -96,7 +96,7 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         ar = config.get("model_type") == "specdemo_ar_drafter"
     except (OSError, ValueError, AttributeError):
-        raise Refusal(
+        raise UserError(
             f"There is no drafter in {folder}; give the folder “drafter” that a finished training"
             " run left."
         ) from None
@@ -107,26 +107,28 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
 def _pair(name: str, entry: Any, path: Path) -> Pair:
     where = f"{path}, pair “{name}”"
     if not isinstance(entry, dict):
-        raise Refusal(f"{where}: an entry must be a mapping with title, license, size and target.")
+        raise UserError(
+            f"{where}: an entry must be a mapping with title, license, size and target."
+        )
     allowed = {f.name for f in fields(Pair)} - {"id"}
     for key in entry:
         if key not in allowed:
             near = difflib.get_close_matches(str(key), allowed, n=1)
-            raise Refusal(
+            raise UserError(
                 f"{where}: there is no setting"
                 f" “{key}”{f'; did you mean “{near[0]}”' if near else ''}; allowed are"
                 f" {', '.join(sorted(allowed))}."
             )
     missing = [k for k in ("title", "license", "size", "target") if not entry.get(k)]
     if missing:
-        raise Refusal(f"{where}: “{missing[0]}” is missing.")
+        raise UserError(f"{where}: “{missing[0]}” is missing.")
     values = {k: v for k, v in entry.items() if k not in ("target", "drafters", "dtypes")}
     for key in ("thinking", "remote_code"):
         if values.get(key) not in (None, True, False):
-            raise Refusal(f"{where}: “{key}” must be true or false, not {values[key]!r}.")
+            raise UserError(f"{where}: “{key}” must be true or false, not {values[key]!r}.")
     dtypes = tuple(entry.get("dtypes") or ("bf16", "fp32"))
     if wrong := [d for d in dtypes if d not in DTYPES]:
-        raise Refusal(f"{where}: dtypes may be {', '.join(DTYPES)}, not {wrong[0]!r}.")
+        raise UserError(f"{where}: dtypes may be {', '.join(DTYPES)}, not {wrong[0]!r}.")
     return Pair(
         id=name,
         target=_sources(entry["target"], where, path),
@@ -141,17 +143,17 @@ def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
     for source in value if isinstance(value, list) else [value]:
         kind = next((k for k in SOURCE_KEYS if isinstance(source, dict) and k in source), None)
         if kind is None or not all(isinstance(v, str) for v in source.values()):
-            raise Refusal(
+            raise UserError(
                 f"{where}: a target source is one of {{wheel: …}}, {{hub: owner/name}}, {{path:"
                 f" folder}}, not {source!r}."
             )
         if unknown := source.keys() - SOURCE_KEYS[kind]:
-            raise Refusal(
+            raise UserError(
                 f"{where}: a {kind} source has no “{min(unknown)}”; it has"
                 f" {', '.join(sorted(SOURCE_KEYS[kind]))}."
             )
         if kind == "wheel" and SOURCE_KEYS["wheel"] - source.keys():
-            raise Refusal(
+            raise UserError(
                 f"{where}: a wheel source needs {', '.join(sorted(SOURCE_KEYS['wheel']))}."
             )
         sources.append(
@@ -164,14 +166,14 @@ def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
 
 def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise Refusal(
+        raise UserError(
             f"{where}: drafters is a mapping from kind ({', '.join(KINDS)}) to a folder or {{hub:"
             " owner/name}."
         )
     out = {}
     for kind, place in value.items():
         if kind not in KINDS:
-            raise Refusal(
+            raise UserError(
                 f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}."
             )
         if isinstance(place, dict) and isinstance(place.get("hub"), str):
@@ -179,7 +181,7 @@ def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
         elif isinstance(place, str) and place:
             out[kind] = str(_folder(place, path))
         else:
-            raise Refusal(
+            raise UserError(
                 f"{where}: the drafter “{kind}” must be a folder or {{hub: owner/name}}, not"
                 f" {place!r}."
             )

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import Refusal
+from ..errors import UserError
 
 RAW = re.compile(r"Progress (\d+) of (\d+)")
 
@@ -26,7 +26,7 @@ def download_wheel(
     pip writes into a folder of its own that is thrown away if anything goes wrong, Ctrl-C included.
     """
     if importlib.util.find_spec("pip") is None:
-        raise Refusal(
+        raise UserError(
             f"pip, which fetches {requirement}, is not installed in this Python; install it with"
             " “python -m ensurepip”"
         )
@@ -37,7 +37,7 @@ def download_wheel(
             said = _run(requirement, scratch, "off", progress)
         wheels = sorted(Path(scratch).glob("*.whl"))
         if said is not None or not wheels:
-            raise Refusal(_why(requirement, said or ""))
+            raise UserError(_why(requirement, said or ""))
         return wheels[0].replace(folder / wheels[0].name)
 
 

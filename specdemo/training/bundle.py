@@ -6,7 +6,7 @@ with one command.
     --bundle BUNDLE --minutes 9 --out DIR
 
 The target is not in the bundle: it is found as always (``SPECDEMO_TARGET_DIR``, the cache, or the
-    network).
+network).
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import sys
 import time
 from pathlib import Path
 
-from ..errors import Refusal
+from ..errors import UserError, as_user_errors
 from . import checkpoint
 from .data import read_corpus, write_shard
 from .train import KINDS, add_arguments, train_main
-from .words import in_words
 
 LIMIT = 64 * 2**20
 # kind, share of the minutes, what it starts from (the first of these trained here before it, else
@@ -53,14 +52,14 @@ def pack(
         prompts: held-out prompts; passages: a folder with the target's answers to them
             (``passages-*.json``), so that they are not written again.
     Raises:
-        Refusal: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows
+        UserError: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows
             would fit).
     """
     if out.exists() and not all(
         f.name in ("corpus", "drafters", "prompts.jsonl") or f.match("passages-*.json")
         for f in out.iterdir()
     ):
-        raise Refusal(f"{out} holds something else than a bundle; choose an empty folder.")
+        raise UserError(f"{out} holds something else than a bundle; choose an empty folder.")
     text = read_corpus(corpus)
     step = max(len(text) // rows, 1) if rows else 1
     keep = text.take(range(0, len(text), step))
@@ -72,7 +71,7 @@ def pack(
     )
     for kind, folder in (drafters or {}).items():
         if kind not in KINDS or not (folder / "config.json").is_file():
-            raise Refusal(
+            raise UserError(
                 f"--drafter {kind}={folder} is not a kind ({', '.join(KINDS)}) and a drafter"
                 " folder."
             )
@@ -85,7 +84,7 @@ def pack(
     if size > LIMIT:
         text_bytes = sum(f.stat().st_size for f in (out / "corpus").iterdir())
         fits = int(len(keep) * max(LIMIT - (size - text_bytes), 0) / text_bytes)
-        raise Refusal(
+        raise UserError(
             f"The bundle has {size / 2**20:.0f} MiB, more than 64; pack at most --rows {fits}, or"
             " fewer drafters."
         )
@@ -195,7 +194,7 @@ def main(words: list[str] | None = None) -> int:
         if extra:
             command().error(f"unknown options: {' '.join(extra)}")
         pairs = dict(d.partition("=")[::2] for d in args.drafter)
-        with in_words(args.out, "--rows"):
+        with as_user_errors(args.out, "--rows"):
             size = pack(
                 args.corpus,
                 args.out,
@@ -205,7 +204,7 @@ def main(words: list[str] | None = None) -> int:
                 args.passages,
             )
         print(f"{args.out}: {size / 2**20:.1f} MiB")
-    except Refusal as refusal:
+    except UserError as refusal:
         print(refusal, file=sys.stderr)
         return 2
     return 0

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..errors import Refusal
+from ..errors import UserError
 
 NAME = "checkpoint.safetensors"
 
@@ -55,7 +55,7 @@ def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """``(state, tensors)`` of a checkpoint; a missing or damaged one is refused with a sentence."""
     if not (folder / NAME).is_file():
-        raise Refusal(
+        raise UserError(
             f"There is no checkpoint in {folder}; name the folder of a run, or begin one without"
             " --resume."
         )
@@ -65,7 +65,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
                 k: file.get_tensor(k) for k in file.keys()
             }
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        raise Refusal(
+        raise UserError(
             f"The checkpoint in {folder} is damaged; begin another run with another --out, from its"
             " drafter folder if it has one (--start)."
         ) from None

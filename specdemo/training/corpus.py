@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..errors import Refusal
-from ..files import write_whole, writing
+from ..errors import UserError, as_user_errors
+from ..files import atomic_write, locked_output_dir
 from ..models.load import load_target
 from ..models.pairs import get_pair
+from .batch_generate import ANSWER, USER, Chat, Writer, chat_options, chat_pieces
 from .data import write_shard
-from .words import in_words
-from .write import ANSWER, USER, Chat, Writer, chat_options, chat_pieces
 
 SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
 TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
@@ -76,19 +75,21 @@ def read_prompts(file: str | Path) -> list[dict]:
                 row = json.loads(line)
                 turns = row.get("turns") or [row.get("prompt")]
                 if not isinstance(turns[0], str) or not turns[0]:
-                    raise Refusal(
+                    raise UserError(
                         f"Line {number} of {file} has no prompt; each line needs `turns` (a list)"
                         " or `prompt`."
                     )
                 out.append({"turns": turns, "category": str(row.get("category", "all"))})
     except (OSError, UnicodeDecodeError) as error:
-        raise Refusal(f"The prompt file {file} cannot be read ({error}); check its name.") from None
+        raise UserError(
+            f"The prompt file {file} cannot be read ({error}); check its name."
+        ) from None
     except (ValueError, AttributeError, TypeError, IndexError, KeyError):
-        raise Refusal(
+        raise UserError(
             f"Line {number} of {file} is not a JSON object with `turns` or `prompt`."
         ) from None
     if not out:
-        raise Refusal(f"{file} has no prompts.")
+        raise UserError(f"{file} has no prompts.")
     return out
 
 
@@ -154,12 +155,12 @@ def write_corpus(
         try:
             old = {**about, **json.loads(about_file.read_text())}
         except (ValueError, TypeError):
-            raise Refusal(
+            raise UserError(
                 f"{about_file} is damaged, so nothing can be added to that corpus; choose another"
                 " --out."
             ) from None
         if (old.get("row"), old.get("seed"), old.get("batch")) != (length, seed, batch):
-            raise Refusal(
+            raise UserError(
                 f"{out} holds a corpus of other settings (length, seed or batch); choose another"
                 " --out."
             )
@@ -181,7 +182,7 @@ def write_corpus(
             about["written"] += batch
             about["kept"] += int(keep.sum())
             about["seconds"] += time.perf_counter() - began
-            write_whole(about_file, json.dumps(about))
+            atomic_write(about_file, json.dumps(about))
             bar.update(batch)
             bar.set_postfix(
                 kept=about["kept"], tokens_per_s=round(about["written"] * length / about["seconds"])
@@ -192,10 +193,10 @@ def write_corpus(
 def corpus_main(args: argparse.Namespace) -> int:
     """Entry point; says what it will take before it starts."""
     if args.rows < 1 or args.batch < 0 or args.length < SHORTEST:
-        raise Refusal(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
+        raise UserError(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
     if Path(args.out).exists() and not Path(args.out).is_dir():
-        raise Refusal(f"{args.out} is a file; give --out a folder.")
-    with in_words(Path(args.out), "--batch or --length"), writing(Path(args.out)):
+        raise UserError(f"{args.out} is a file; give --out a folder.")
+    with as_user_errors(Path(args.out), "--batch or --length"), locked_output_dir(Path(args.out)):
         return _corpus(args)
 
 
@@ -206,7 +207,7 @@ def _corpus(args: argparse.Namespace) -> int:
     prompts = [p["turns"][0] for p in read_prompts(args.prompts)] if args.prompts else []
     cfg = loaded.model.config.get_text_config()
     if args.length > cfg.max_position_embeddings:
-        raise Refusal(
+        raise UserError(
             f"This target reads at most {cfg.max_position_embeddings} tokens; lower --length."
         )
     head_dim = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads

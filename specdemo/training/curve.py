@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import atomic_write
 
 WIDE, HIGH, LEFT, TOP = 640, 200, 60, 30
 
@@ -73,4 +73,4 @@ def draw(curve: list[dict[str, Any]]) -> str:
 def write_curve(folder: Path, curve: list[dict[str, Any]]) -> None:
     """``curve.json`` and ``curve.svg`` in ``folder``."""
     for name, text in (("curve.json", json.dumps(curve, indent=0)), ("curve.svg", draw(curve))):
-        write_whole(folder / name, text)
+        atomic_write(folder / name, text)

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import Refusal
-from ..files import write_whole
+from ..errors import UserError
+from ..files import atomic_write
 
 ROW = 576  # tokens a row where no corpus.json says otherwise
 
@@ -52,7 +52,7 @@ def write_shard(folder: Path, name: str, tokens: np.ndarray, answer: np.ndarray)
         (f"tokens{name}.{'u32' if wide else 'u16'}.xz", body),
         (f"assistant_mask{name}.bits.zlib", bits),
     ):
-        write_whole(folder / file, data)
+        atomic_write(folder / file, data)
 
 
 def _shard(folder: Path, mask_file: Path, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +75,7 @@ def read_corpus(folder: str | Path) -> Corpus:
     folder = Path(folder)
     masks = sorted(folder.glob("assistant_mask*.bits.zlib"))
     if not masks:
-        raise Refusal(
+        raise UserError(
             f"There is no corpus in {folder}; write one with `python -m specdemo corpus --out"
             f" {folder}`."
         )
@@ -87,7 +87,7 @@ def read_corpus(folder: str | Path) -> Corpus:
         )
         shards = [_shard(folder, m, int(about.get("row", ROW))) for m in masks]
     except (OSError, ValueError, EOFError, lzma.LZMAError, zlib.error):
-        raise Refusal(
+        raise UserError(
             f"The corpus in {folder} is damaged or incomplete; write it again with `python -m"
             " specdemo corpus`."
         ) from None

@@ -3,7 +3,7 @@
 Under the *match* rule the target's text does not depend on the drafter, so a whole chain race can
 be computed from one teacher-forced
 reading: ``run[p]`` = how many tokens a drafter anchored at position p gets right in a row, and a
-    round at p leads to p + run[p] + 1. That is
+round at p leads to p + run[p] + 1. That is
 the race itself, not an estimate of it (a test walks a tiny model step by step and gets the same
 rounds), at a hundredth of its cost. The text may be greedy or sampled; drafts are the drafter's
 first choices.
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .follow import Chain
+from .markov import Chain
 from .objectives import STEP, chunk_rows, evened
 from .packed import Taps, packed_blocks
 

@@ -2,9 +2,9 @@
 inside.
 
 Shapes: ``A`` anchors, ``B`` slots of a block (slot 0 is the anchor), ``R`` rows, ``H`` hidden size,
-    ``Vd`` draft vocabulary.
+``Vd`` draft vocabulary.
 Sources: DFlash section 4.2 (weighted cross-entropy), D²SD section 3.4, Eq. 6 and 7 (variable
-    prefix), MDLM (random masks, 1/t),
+prefix), MDLM (random masks, 1/t),
 SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
 """
 

@@ -7,7 +7,7 @@ block, both directions. The products with other blocks of the group are wasted, 
 are small. Same arithmetic as ``BlockDrafter.hidden`` with a cache, which a test holds it to (mask
 as in DFlash section 4.2).
 Shapes: ``N`` sequences of ``L`` tokens, ``A`` anchors each, ``B`` slots a block, ``Hq`` query and
-    ``Hk`` key heads of ``D``.
+``Hk`` key heads of ``D``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..models.block import BlockDrafter
+from ..models.block_drafter import BlockDrafter
 
 GROUP = 384  # slots that share one attention call
 

@@ -13,25 +13,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import Refusal
-from ..files import writing
-from ..models.ar import ArDrafter, ArDrafterConfig
-from ..models.block import BlockDrafter, BlockDrafterConfig
+from ..errors import UserError, as_user_errors
+from ..files import locked_output_dir
+from ..models.ar_drafter import ArDrafter, ArDrafterConfig
+from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
+from ..models.drafter_files import save_drafter
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
-from ..models.quantize import save_drafter
 from . import checkpoint
-from .card import write_card
 from .corpus import read_prompts
 from .curve import draw
 from .data import Corpus, draft_vocabulary, read_corpus, split
 from .estimate import estimate, matrix_speed, step_flops
+from .eval_text import corpus_passages, written_passages
 from .evaluate import Judge
-from .follow import RANK, with_head
-from .passages import corpus_passages, written_passages
-from .start import BLOCK, spare_token, starting_drafter
+from .initialize import BLOCK, spare_token, starting_drafter
+from .markov import RANK, with_head
+from .model_card import write_card
 from .trainer import Settings, Trainer
-from .words import in_words
 
 KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
@@ -202,26 +201,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     """The command line as :class:`Settings`."""
     if args.minutes <= 0 and not args.steps:
-        raise Refusal("--minutes must be above 0.")
+        raise UserError("--minutes must be above 0.")
     if (
         args.block_size == 1
         or args.block_size < 0
         or min(args.layers, args.batch) < 0
         or min(args.anchors, args.eval_rows) < 1
     ):
-        raise Refusal(
+        raise UserError(
             "--block-size must be at least 2; --layers, --batch, --anchors and --eval-rows at"
             " least 1."
         )
     if args.streak_from > 1:
-        raise Refusal("--streak-from is a share of the budget, 0 to 1.")
+        raise UserError("--streak-from is a share of the budget, 0 to 1.")
     kind = args.kind or "block"
     if args.lengths and kind == "ar":
-        raise Refusal("An autoregressive drafter has no blocks; leave --lengths out.")
+        raise UserError("An autoregressive drafter has no blocks; leave --lengths out.")
     if args.lengths and min(args.lengths) < 2:
-        raise Refusal("--lengths must be at least 2: an anchor and a mask.")
+        raise UserError("--lengths must be at least 2: an anchor and a mask.")
     if kind == "markov" and args.rank < 0:
-        raise Refusal("--rank must be at least 1.")
+        raise UserError("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
     batch = args.batch or ((64 if on_gpu else 4) if kind == "ar" else (64 if on_gpu else 2))
     lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(kind, 3e-4 if folder else 6e-4)
@@ -254,13 +253,13 @@ def train(
         writer != loaded.pair.title
         or int(corpus.tokens.max()) >= loaded.model.get_input_embeddings().weight.shape[0]
     ):
-        raise Refusal(
+        raise UserError(
             f"This corpus was written by another target ({writer}); write one with `python -m"
             f" specdemo corpus --pair {loaded.pair.id}`."
         )
     rows, held_out = split(corpus)
     if len(rows) == 0:
-        raise Refusal(
+        raise UserError(
             "The corpus has too few rows to train on; write more with `python -m specdemo corpus"
             " --rows N`."
         )
@@ -269,7 +268,7 @@ def train(
         state = checkpoint.read(Path(args.resume))[0]
         check_resumed(args, state)
         if state["settings"]["steps"] and not args.steps and args.minutes != Settings.minutes:
-            raise Refusal(
+            raise UserError(
                 f"The run in {args.resume} counts steps, not minutes; raise --steps to train on."
             )
         budget = (
@@ -299,7 +298,7 @@ def train(
     net, began = starting_net(loaded, rows, args, state)
     net.to(loaded.device)
     if settings.lengths and max(settings.lengths) > net.block_size:
-        raise Refusal(
+        raise UserError(
             f"--lengths must not be above the block size of this drafter, {net.block_size}; lower"
             " them or raise --block-size."
         )
@@ -405,7 +404,7 @@ def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
     add_arguments(usual)
     for name, value in vars(usual.parse_args([])).items():
         if name in KEPT and getattr(args, name) not in (value, had.get(name)):
-            raise Refusal(
+            raise UserError(
                 f"The run in {args.resume} has --{name.replace('_', '-')} {had.get(name)}, which a"
                 " resumed run keeps; leave the option out, or begin another run with another"
                 " --out."
@@ -418,7 +417,7 @@ def starting_net(
     """The network before the first step, or one of the checkpoint's shape when resuming."""
     kind = state["settings"]["kind"] if state else args.kind or "block"
     if state is None and kind == "markov" and args.start in ("random", "target-layers"):
-        raise Refusal(
+        raise UserError(
             "A Markov head is trained on a finished block drafter; give its folder with --start."
         )
     if state is None:
@@ -463,20 +462,20 @@ def train_main(args: argparse.Namespace) -> int:
     """Entry point of ``python -m specdemo train``."""
     out = Path(args.out or args.resume or f"runs/{args.pair}-{args.kind or 'block'}")
     if out.exists() and not out.is_dir():
-        raise Refusal(f"{out} is a file; give --out a folder.")
+        raise UserError(f"{out} is a file; give --out a folder.")
     if (out / checkpoint.NAME).exists() and (
         not args.resume or Path(args.resume).resolve() != out.resolve()
     ):
-        raise Refusal(
+        raise UserError(
             f"{out} holds a run already; go on with it by --resume {out}, or choose another --out."
         )
-    with in_words(out, "--batch or --anchors"), writing(out):
+    with as_user_errors(out, "--batch or --anchors"), locked_output_dir(out):
         return _train(args, out)
 
 
 def _train(args: argparse.Namespace, out: Path) -> int:
     if not args.corpus:
-        raise Refusal(
+        raise UserError(
             "Training needs text: give --corpus a folder, or write one with `python -m specdemo"
             " corpus --out FOLDER`."
         )

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from ..errors import Refusal
+from ..errors import UserError
 from . import checkpoint, objectives
 from .curve import write_curve
 from .data import Batches, Corpus, blocks_of, choose_anchors
-from .follow import follow_loss
+from .markov import follow_loss
 from .packed import Taps, packed_blocks
 
 # from which share of the budget on the loss is the streak: cross-entropy finds the words, the
@@ -315,7 +315,7 @@ class Trainer:
             checkpoint.save(self.out, self.net, self.optimizer, state)
             write_curve(self.out, self.curve)
         except OSError as error:
-            raise Refusal(
+            raise UserError(
                 f"The checkpoint could not be written to {self.out} ({error.strerror}); free some"
                 " space or choose another --out."
             ) from None
@@ -329,7 +329,7 @@ class Trainer:
             self.settings.kind,
             self.settings.seed,
         ):
-            raise Refusal(
+            raise UserError(
                 f"The checkpoint in {folder} is of kind {state['settings']['kind']!r}, seed"
                 f" {state['settings']['seed']}; resume it with those."
             )
@@ -431,7 +431,7 @@ class Trainer:
         loss, first = float(torch.stack(losses).mean()), float(torch.stack(hits).nanmean())
         self.pending.clear()
         if not math.isfinite(loss):
-            raise Refusal(
+            raise UserError(
                 "The loss is no longer a number; resume from the last checkpoint with a lower --lr."
             )
         self.curve.append(

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..errors import Refusal
+from ..errors import UserError
 
 
 def make_request(ask: dict[str, Any]) -> Any:
@@ -34,7 +34,7 @@ class Backend:
         return engine.target.device.type == "cpu"
 
     def check(self, ask: dict[str, Any]) -> None:
-        """Raises Refusal before anybody waits for a model."""
+        """Raises UserError before anybody waits for a model."""
         make_request(ask)
 
     def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class BorderBackend(Backend):
         try:
             for event in events:
                 if "refusal" in event:
-                    raise Refusal(event["refusal"])
+                    raise UserError(event["refusal"])
                 yield event
                 if cancel.is_set():
                     return
@@ -119,7 +119,7 @@ def gpu_stream(pair: str, ask: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         for event in race(_engine(pair), make_request(ask)):
             yield event.to_dict()
-    except Refusal as refusal:
+    except UserError as refusal:
         yield {"refusal": str(refusal)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..errors import Refusal
+from ..errors import UserError
 from .charts import BUTTONS, LEGEND
 from .examples import EXAMPLES
 from .server import BROKEN, Server, progress_words
@@ -74,7 +74,7 @@ def read(path: Path | None) -> list[Any]:
         ]
     try:
         return shown(load_report(path))
-    except Refusal as refusal:
+    except UserError as refusal:
         return [escape(str(refusal)), *blank]
     except (KeyError, TypeError, ValueError, AttributeError):
         traceback.print_exc()
@@ -151,7 +151,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         names, texts, new = ticket.wish
         try:
             if not names or not texts or len(texts) > MOST_PROMPTS:
-                raise Refusal(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
+                raise UserError(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
             pair = next(iter(pairs))
             for message, fraction in server.engines.wait(pair):
                 yield [progress_words(message, fraction), *keep]
@@ -165,7 +165,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             )
             for fraction, report, what in server.engines.thread.each(steps):
                 yield [progress_words(what, fraction), *(shown(report) if report else keep)]
-        except Refusal as refusal:
+        except UserError as refusal:
             yield [str(refusal), *keep]
         except Exception:
             traceback.print_exc()

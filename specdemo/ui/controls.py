@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..errors import Refusal
+from ..errors import UserError
 
 LAST_SEED = 2**31 - 1
 
@@ -35,12 +35,12 @@ class Limits:
 
     def check(self, prompt: str, new_tokens: int) -> None:
         if len(prompt) > self.prompt_chars:
-            raise Refusal(
+            raise UserError(
                 f"The prompt has {len(prompt):,} characters and this page reads at most"
                 f" {self.prompt_chars:,}; shorten it."
             )
         if not 1 <= new_tokens <= self.new_tokens:
-            raise Refusal(
+            raise UserError(
                 f"The number of new tokens must be from 1 to {self.new_tokens}, not {new_tokens}."
             )
 

@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from ..events import Event
-from .live import as_dict
-from .view import script, style
+from .component import script, style
+from .streaming import as_dict
 
 
 def safe_json(data: Any) -> str:

@@ -122,7 +122,7 @@ STEPS: list[dict[str, Any]] = [
         "text": [
             (
                 "The target decides every token. A draft is kept only if the target, at that place,"
-                " would have chosen the same token, also when it samples: its dice are thrown once"
+                " would have chosen the same token, also when it samples: its random draw is made once"
                 " for each position and both lanes use the same throw."
             ),
             (

@@ -11,10 +11,10 @@ import gradio as gr
 from . import charts, lesson
 from .backend import Backend
 from .bench_tab import bench_tab
+from .component import head_script, race_view
 from .controls import Limits, MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
 from .server import Server, pack
-from .view import head_script, race_view
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FIRST = ("best", "d2sd", "specdiff", "block")  # which recording a visitor sees first
@@ -338,7 +338,7 @@ def add_api(server: Server) -> None:
         """Run one race and stream its events.
 
         Every message is JSON text: a list of new events, each an object with a "kind". The last
-            event is "done"; its "result" holds both
+        event is "done"; its "result" holds both
         lanes' tokens, seconds and tokens per second, the speed-up, and whether both wrote the same.
 
         Args:

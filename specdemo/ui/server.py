@@ -15,13 +15,13 @@ from typing import Any
 
 import gradio as gr
 
-from ..errors import Refusal
+from ..errors import UserError
 from ..events import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
 from . import charts
 from .backend import Backend
 from .controls import LAST_SEED, Limits
 from .export import export_html
-from .live import BESIDE_SECONDS, WINDOW_SECONDS, Engines, Runs, windows
+from .streaming import BESIDE_SECONDS, WINDOW_SECONDS, Engines, Runs, windows
 from .visitors import Visitors
 
 PLOT_SECONDS = 0.5  # Gradio sends the whole figure every time
@@ -65,7 +65,7 @@ class Server:
                 events = ask.get("events") if isinstance(ask, dict) else None
                 text = _trace_text(events)
                 return {"html": export_html(parse_trace(text))}
-            except Refusal as refusal:
+            except UserError as refusal:
                 return {"refusal": str(refusal)}
 
         def drawn(ask: Any):
@@ -87,11 +87,11 @@ class Server:
         seed: Any,
         params: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """A request as plain data, within the page's limits. Raises Refusal."""
+        """A request as plain data, within the page's limits. Raises UserError."""
         prompt = prompt if isinstance(prompt, str) else ""
         pair, method, rule = str(pair), str(method), str(rule)
         if not prompt.strip():
-            raise Refusal("The prompt is empty; type a question or choose an example.")
+            raise UserError("The prompt is empty; type a question or choose an example.")
         try:
             tokens, temperature, top_p, whole = (
                 int(new_tokens),
@@ -100,23 +100,25 @@ class Server:
                 int(seed),
             )
         except (TypeError, ValueError, OverflowError):
-            raise Refusal(
+            raise UserError(
                 "New tokens, temperature, top-p and seed must be numbers; put in their usual values"
                 " again."
             ) from None
         if tokens != float(new_tokens):
-            raise Refusal(f"New tokens must be a whole number, not {new_tokens}.")
+            raise UserError(f"New tokens must be a whole number, not {new_tokens}.")
         if whole != float(seed) or not 0 <= whole <= LAST_SEED:
-            raise Refusal(f"The seed must be a whole number from 0 to {LAST_SEED:,}, not {seed}.")
+            raise UserError(f"The seed must be a whole number from 0 to {LAST_SEED:,}, not {seed}.")
         self.limits.check(prompt, tokens)
         if pair not in self.pairs:
-            raise Refusal(f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}.")
+            raise UserError(
+                f"There is no pair “{pair}” here; choose one of {', '.join(self.pairs)}."
+            )
         if method not in self.methods:
-            raise Refusal(
+            raise UserError(
                 f"There is no method “{method}”; choose one of {', '.join(self.methods)}."
             )
         if why := self.methods[method].refuse_pair(self.pairs[pair]):
-            raise Refusal(why)
+            raise UserError(why)
         ask = {
             "prompt": prompt,
             "method": method,
@@ -135,10 +137,10 @@ class Server:
         stepping: bool = False,
         beside: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """Messages for the view: waiting, windows of events, the end. Raises Refusal.
+        """Messages for the view: waiting, windows of events, the end. Raises UserError.
 
         ``beside``: the browser draws on this machine. If the engine computes on its processor too,
-            they take turns: no lane's clock runs while
+        they take turns: no lane's clock runs while
         a window is being drawn.
         """
         run = uuid.uuid4().hex
@@ -206,7 +208,7 @@ class Server:
                         else gr.skip()
                     ),
                 )
-        except Refusal as refusal:
+        except UserError as refusal:
             yield begun | {"nonce": uuid.uuid4().hex, "refusal": str(refusal)}, gr.skip()
         except Exception:
             traceback.print_exc()
@@ -229,7 +231,7 @@ class Server:
             )
         try:
             known = {"ask": self.ask(*values)}  # the page keeps it in its address, for a reload
-        except Refusal:
+        except UserError:
             known = {}  # the run will say what is wrong
         return (
             ({"nonce": uuid.uuid4().hex} | known | ({"status": told} if told else {}))
@@ -259,7 +261,7 @@ class Server:
             for message in self.messages(self.ask(*values), cancel):
                 if "events" in message:
                     yield message["events"]
-        except Refusal as refusal:
+        except UserError as refusal:
             raise gr.Error(str(refusal), print_exception=False) from None
         finally:
             cancel.set()
@@ -280,7 +282,7 @@ class Server:
             for message, fraction in self.engines.wait(pair):
                 yield progress_words(message, fraction)
             yield "Model in memory."
-        except Refusal as refusal:
+        except UserError as refusal:
             yield f"{refusal} The recordings and the lesson work without a model."
         except Exception:
             traceback.print_exc()
@@ -300,7 +302,7 @@ def pack(events: list[dict[str, Any]]) -> str:
 def _trace_text(events: Any) -> str:
     text = dump_trace(events if isinstance(events, list) else [])
     if len(text) > MAX_TRACE_BYTES:
-        raise Refusal(
+        raise UserError(
             "This trace is larger than 20 MB, too large for one page; run with fewer tokens."
         )
     return text

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from specdemo.drafters.base import choice, number
-from specdemo.drafters.table import HEAD
-from specdemo.errors import Refusal
+from specdemo.drafters.parts.base import choice, number
+from specdemo.drafters.parts.candidates import HEAD
+from specdemo.errors import UserError
 from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, Start, Verify
 
 WORDS = [
@@ -447,7 +447,7 @@ class FakeBackend:
             progress("Reading weights", k / 4)
         self.weights.wait(120)
         if self.fail:
-            raise Refusal(self.fail)
+            raise UserError(self.fail)
         return pair
 
     can_bench = True
@@ -475,7 +475,7 @@ class FakeBackend:
 
     def check(self, ask: dict[str, Any]) -> None:
         if "refuse me" in ask["prompt"]:
-            raise Refusal("This prompt is refused; type another.")
+            raise UserError("This prompt is refused; type another.")
 
     def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event):
         with self.lock:
@@ -496,7 +496,7 @@ class FakeBackend:
             )
             for event in events:
                 if event.kind == "verify" and event.round == 4 and "out of memory" in ask["prompt"]:
-                    raise Refusal("The GPU ran out of memory; ask for fewer tokens.")
+                    raise UserError("The GPU ran out of memory; ask for fewer tokens.")
                 held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)

@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from damage import damaged
+from corrupt_traces import damaged
 from fake_race import HOSTILE, NAMES, fake_events
 
 from specdemo.events import dump_trace

@@ -119,7 +119,7 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
     """
     from specdemo.ui import page as layout
 
-    servers, errors, dice, crowd = [], [], random.Random(20), FakeBackend(pace=0.002)
+    servers, errors, accept_rng, crowd = [], [], random.Random(20), FakeBackend(pace=0.002)
     monkeypatch.setattr(
         layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1]
     )
@@ -132,8 +132,8 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
         view_of(tab)
         own[tab].add(tab.locator("#race-view .sd-prompt").inner_text())
     for n in range(3 * TABS):
-        tab = tabs[n] if n < TABS else dice.choice(tabs)
-        last[tab] = dice.choice(["run", "run", "stop", "reload"]) if n >= TABS else "run"
+        tab = tabs[n] if n < TABS else accept_rng.choice(tabs)
+        last[tab] = accept_rng.choice(["run", "run", "stop", "reload"]) if n >= TABS else "run"
         if last[tab] == "reload":
             tab.reload()
             view_of(tab)

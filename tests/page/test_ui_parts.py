@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
-from damage import damaged
+from corrupt_traces import damaged
 from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
 
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 from specdemo.events import dump_trace, load_trace, misfit, parse_trace
 from specdemo.ui import charts, lesson
 from specdemo.ui.backend import BorderBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
 from specdemo.ui.export import export_html, safe_json
-from specdemo.ui.live import DRAWN_SECONDS, Engines, Runs, windows
 from specdemo.ui.server import Server
+from specdemo.ui.streaming import DRAWN_SECONDS, Engines, Runs, windows
 from specdemo.ui.visitors import Visitors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def test_made_up_races_are_real_traces(method):
 def test_a_trace_that_no_race_has_told_is_refused():
     whole = [e.to_dict() for e in fake_events(tokens=40)]
     for name, events, words in damaged(whole):
-        with pytest.raises(Refusal, match=f"do not fit together \\(.*{words}"):
+        with pytest.raises(UserError, match=f"do not fit together \\(.*{words}"):
             parse_trace(dump_trace(events))
             pytest.fail(f"{name} was taken for a race")
 
@@ -111,14 +111,14 @@ def test_everything_that_computes_shares_one_thread():
         for n in range(3):
             seen.append(threading.current_thread().name)
             yield n
-        raise Refusal("The end.")
+        raise UserError("The end.")
 
     engines = Engines(
         lambda pair, progress: seen.append(threading.current_thread().name) or "engine"
     )
     list(engines.wait("x"))
     got = []
-    with pytest.raises(Refusal, match="The end"):
+    with pytest.raises(UserError, match="The end"):
         for n in engines.thread.each(steps()):
             got.append((n, len(seen)))
     assert got == [(0, 2), (1, 3), (2, 4)], "an item is computed when it is asked for, not before"
@@ -184,7 +184,7 @@ def test_engines_load_once_and_report_progress():
     assert engines.get("x") == "X" and calls == ["x"]
     list(engines.wait("y"))
     assert engines.get("y") == "Y"
-    with pytest.raises(Refusal):
+    with pytest.raises(UserError):
         engines.get("x")
 
 
@@ -194,11 +194,11 @@ def test_a_failed_load_is_told_and_tried_again():
     def factory(pair, progress):
         attempts.append(pair)
         if len(attempts) == 1:
-            raise Refusal("The disk is full; free some space.")
+            raise UserError("The disk is full; free some space.")
         return "engine"
 
     engines = Engines(factory)
-    with pytest.raises(Refusal, match="disk is full"):
+    with pytest.raises(UserError, match="disk is full"):
         list(engines.wait("x"))
     list(engines.wait("x"))
     assert engines.get("x") == "engine"
@@ -223,7 +223,7 @@ def test_a_failed_load_is_told_and_tried_again():
     ],
 )
 def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
-    with pytest.raises(Refusal, match=words) as refusal:
+    with pytest.raises(UserError, match=words) as refusal:
         ask(server, **change)
     assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
 
@@ -235,7 +235,7 @@ def test_a_public_space_allows_less():
         and public.prompt_chars < Limits().prompt_chars
         and not public.every_pair
     )
-    with pytest.raises(Refusal):
+    with pytest.raises(UserError):
         public.check("x", public.new_tokens + 1)
 
 
@@ -381,7 +381,7 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
     assert [e["kind"] for e in border.race("p", ask, threading.Event())] == [
         e.kind for e in fake_events(tokens=12)
     ]
-    with pytest.raises(Refusal, match="GPU is busy"):
+    with pytest.raises(UserError, match="GPU is busy"):
         list(border.race("p", ask | {"prompt": "no"}, threading.Event()))
     cancel = threading.Event()
     cancel.set()

@@ -116,7 +116,7 @@ function icon(name) {
   );
 }
 
-/** The next frame for the view itself (see frames.js). */
+/** The next frame for the view itself (see raf_throttle.js). */
 function nextFrame(f) {
   return (window.specdemoFrame || window.requestAnimationFrame.bind(window))(f);
 }

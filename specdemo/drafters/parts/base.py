@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import Refusal
-from ..events import Denoise
+from ...errors import UserError
+from ...events import Denoise
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
     import torch
@@ -187,24 +187,26 @@ def checked(cls: type, values: dict[str, Any] | None) -> Any:
     for name, value in (values or {}).items():
         if name not in fields:
             known = ", ".join(fields) or "none"
-            raise Refusal(f"There is no parameter “{name}” here; choose from: {known}.")
+            raise UserError(f"There is no parameter “{name}” here; choose from: {known}.")
         meta, default = fields[name].metadata, fields[name].default
         if "options" in meta:
             if value not in meta["options"]:
-                raise Refusal(f"{name} must be one of {', '.join(meta['options'])}, not {value!r}.")
+                raise UserError(
+                    f"{name} must be one of {', '.join(meta['options'])}, not {value!r}."
+                )
             out[name] = value
             continue
         try:
             amount = float(value)
         except (TypeError, ValueError):
-            raise Refusal(f"{name} must be a number, not {value!r}.") from None
+            raise UserError(f"{name} must be a number, not {value!r}.") from None
         whole = isinstance(default, int)
         if (
             not math.isfinite(amount)
             or not meta["low"] <= amount <= meta["high"]
             or (whole and amount != int(amount))
         ):
-            raise Refusal(
+            raise UserError(
                 f"{name} must be a {'whole ' if whole else ''}number from {meta['low']:g} to"
                 f" {meta['high']:g}, not {value!r}."
             )

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ..errors import Refusal
-from ..models.markov import shortlist
+from ...errors import UserError
+from ...models.markov import shortlist
 from .base import Context
-from .table import Row, Table
+from .candidates import Row, Table
 
 MASK = -1  # the block networks' mark for a masked slot
 WIDTH = 8  # candidates read at every position, recorded or not, so that looking changes nothing
@@ -24,7 +24,7 @@ BEFORE = 12
 
 
 class Session:
-    """Wraps one network of ``specdemo.models.block`` for the length of one run.
+    """Wraps one network of ``specdemo.models.block_drafter`` for the length of one run.
 
     Attributes:
         ms: smoothed milliseconds of one pass, context included, without recording.
@@ -54,7 +54,7 @@ class Session:
             if (value := getattr(params, name)) <= most:
                 continue
             if value != usual[name]:
-                raise Refusal(
+                raise UserError(
                     f"{name} = {value} is more than this drafter's block of {most} masks; choose"
                     f" {name} up to {most}."
                 )
@@ -218,7 +218,7 @@ def load_network(loaded: Any, kind: str) -> Any:
     """The pair's network of that kind, bound to the target (its ``weights`` say in words if they
     are another kind's).
     """
-    from ..models.load import load_drafter
+    from ...models.load import load_drafter
 
     return load_drafter(loaded.pair, kind, loaded)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Refusal
+from ..errors import UserError
 
 SLIDING = ("sliding_attention", "chunked_attention")
 
@@ -25,11 +25,11 @@ def check_target(config: Any, name: str) -> None:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     kinds = set(getattr(text, "layer_types", None) or ())
     if getattr(config, "is_encoder_decoder", False):
-        raise Refusal(f"{name} is an encoder-decoder model; choose a decoder-only target.")
+        raise UserError(f"{name} is an encoder-decoder model; choose a decoder-only target.")
     recurrent = kinds - {"full_attention", *SLIDING}
     if recurrent or _stateful(text):
         what = ", ".join(sorted(recurrent)) or text.model_type
-        raise Refusal(
+        raise UserError(
             f"{name} keeps a recurrent state ({what}) that cannot forget rejected tokens; choose a"
             " target with full attention in every layer."
         )
@@ -37,7 +37,7 @@ def check_target(config: Any, name: str) -> None:
         getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
     )
     if kinds & set(SLIDING) or (window and not kinds):
-        raise Refusal(
+        raise UserError(
             f"{name} attends in a sliding window of {window} tokens, which a static cache gets"
             " wrong once the text is longer; choose a target with full attention in every layer."
         )
@@ -66,7 +66,7 @@ def check_tokenizers(target: Any, drafter: Any, name: str) -> None:
             "; ".join(f"id {i} is {mine[i]!r} here and {other[i]!r} there" for i in wrong[:3])
             or "they share hardly any ids"
         )
-        raise Refusal(
+        raise UserError(
             f"The tokenizer of {name} differs from the target's ({len(wrong)} ids mean something"
             f" else: {table}); choose a drafter made for this target."
         )
@@ -90,27 +90,27 @@ def check_drafter_config(
     text = target.get_text_config()
     nested = {**raw, **(raw.get("dflash_config") or {})}
     if config.hidden_size != text.hidden_size:
-        raise Refusal(
+        raise UserError(
             f"{name} has hidden size {config.hidden_size} and the target {text.hidden_size}; choose"
             " a drafter made for this target."
         )
     if config.num_target_layers != text.num_hidden_layers:
-        raise Refusal(
+        raise UserError(
             f"{name} was made for a target of {config.num_target_layers} layers and this one has"
             f" {text.num_hidden_layers}; choose a drafter made for this target."
         )
     _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
     if not isinstance(config.block_size, int) or not 2 <= config.block_size <= 256:
-        raise Refusal(
+        raise UserError(
             f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to 256."
         )
     if not isinstance(config.markov_rank, int) or not 0 <= config.markov_rank <= 4096:
-        raise Refusal(
+        raise UserError(
             f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number"
             " from 0 to 4096."
         )
     if nested.get("sample_from_anchor"):
-        raise Refusal(
+        raise UserError(
             f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of"
             " anchor and masks are supported, so choose another drafter."
         )
@@ -119,12 +119,12 @@ def check_drafter_config(
         or nested.get("causal")
         or set(config.layer_types) != {"full_attention"}
     ):
-        raise Refusal(
+        raise UserError(
             f"{name} looks only one way or through a sliding window; only drafters that see their"
             " whole block and all context are supported."
         )
     if raw.get("attention_bias") or raw.get("hidden_act", "silu") != "silu":
-        raise Refusal(
+        raise UserError(
             f"{name} uses biases or an activation other than SiLU, which no published block drafter"
             " does; choose another drafter."
         )
@@ -137,7 +137,7 @@ def _check_taps(ids: list[int], layers: int, name: str) -> None:
         or any(not isinstance(i, int) or not 0 <= i < layers for i in ids)
         or len(set(ids)) != len(ids)
     ):
-        raise Refusal(
+        raise UserError(
             f"{name} taps the target's layers {ids}, but they must be different numbers from 0 to"
             f" {layers - 1}; choose a drafter made for this target."
         )
@@ -156,14 +156,14 @@ def check_mask_id(
     or a special token.
     """
     if not isinstance(mask, int) or not 0 <= mask < rows:
-        raise Refusal(
+        raise UserError(
             f"{name} uses mask id {mask!r}, which is no row of the target's embedding (0 to"
             f" {rows - 1}); correct mask_token_id in its config.json."
         )
     known = {i: t for t, i in tokenizer.get_vocab().items()}
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     if mask in eos_ids or (mask in known and mask not in special):
-        raise Refusal(
+        raise UserError(
             f"{name} uses mask id {mask}, which is the real token {known.get(mask)!r}; correct"
             " mask_token_id in its config.json."
         )
@@ -179,7 +179,7 @@ def check_drafter_weights(
     )
     fc, taps = weights.get("fc.weight"), getattr(config, "target_layer_ids", ())
     if fc is not None and fc.dim() == 2 and fc.shape[1] != len(taps) * config.hidden_size:
-        raise Refusal(
+        raise UserError(
             f"{name} fuses {fc.shape[1]} features, but {len(taps)} target layers of"
             f" {config.hidden_size} give {len(taps) * config.hidden_size}; its target_layer_ids do"
             " not belong to these weights."
@@ -187,13 +187,13 @@ def check_drafter_weights(
     have = weights.keys() - {"draft_vocab", "embed_tokens.weight", "lm_head.weight"}
     for what, names in (("lacks", want.keys() - have), ("has unknown", have - want.keys())):
         if names:
-            raise Refusal(
+            raise UserError(
                 f"{name} {what} weights ({len(names)}, for instance {min(names)}); its config.json"
                 " does not belong to them, so fetch or train it again."
             )
     wrong = sorted(k for k in want if weights[k].shape != want[k])
     if wrong:
-        raise Refusal(
+        raise UserError(
             f"{name} has {wrong[0]} of shape {list(weights[wrong[0]].shape)} where its config.json"
             f" asks for {list(want[wrong[0]])}; fetch or train it again."
         )
@@ -206,16 +206,16 @@ def check_drafter_weights(
 def check_draft_vocab(ids: torch.Tensor, rows: int, mask: int | None, name: str) -> None:
     """``[Vd]`` target ids: rows of the head, each once, the mask not among them."""
     if ids.dim() != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= rows:
-        raise Refusal(
+        raise UserError(
             f"The draft vocabulary of {name} names tokens outside the target's {rows}; choose a"
             " drafter made for this target."
         )
     if len(ids.unique()) != len(ids):
-        raise Refusal(
+        raise UserError(
             f"The draft vocabulary of {name} names a token twice; train or convert it again."
         )
     if mask is not None and bool((ids == mask).any()):
-        raise Refusal(
+        raise UserError(
             f"The draft vocabulary of {name} contains the mask id {mask}, which must never be"
             " proposed; convert it again without."
         )

@@ -1,7 +1,7 @@
 """Which shape is worth its milliseconds: block drafters of several depths and block lengths,
 trained on one budget each and judged by what they would write a second.
 
-    python -m specdemo.training.shapes --corpus DIR --out DIR --layers 2 3 4 6 --slots 8 12 16
+    python -m specdemo.training.sweep --corpus DIR --out DIR --layers 2 3 4 6 --slots 8 12 16
     --minutes 3 [other options of `specdemo train`]
 
 A deeper drafter is right more often and takes longer; a longer block can run further and makes the
@@ -22,13 +22,12 @@ import torch
 
 from ..engine.load import Engine, load_engine
 from ..engine.passes import draft_pass
-from ..errors import Refusal, answered
+from ..errors import UserError, as_user_errors, run_command
 from ..models.load import read_drafter
 from .data import read_corpus, split
+from .eval_text import corpus_passages
 from .evaluate import Judge
-from .passages import corpus_passages
 from .train import add_arguments, train_main
-from .words import in_words
 
 CHAINS = (3, 5, 7, 11, 15)  # masks in a block; the target's pass has one row more
 
@@ -132,7 +131,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def command() -> argparse.ArgumentParser:
     """The options of the comparison; all others go to ``specdemo train``."""
     parser = argparse.ArgumentParser(
-        prog="python -m specdemo.training.shapes", description=__doc__.splitlines()[0]
+        prog="python -m specdemo.training.sweep", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--pair", default="smollm2-135m")
     parser.add_argument("--corpus", type=Path, required=True)
@@ -158,11 +157,13 @@ def command() -> argparse.ArgumentParser:
 def compare(args: argparse.Namespace, extra: list[str]) -> None:
     """Train what is missing, judge everything, write ``shapes.json`` and ``shapes.md``."""
     if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
-        raise Refusal(f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}.")
+        raise UserError(
+            f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}."
+        )
     folders = [
         trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots
     ]
-    with in_words(args.out, "--rows"):
+    with as_user_errors(args.out, "--rows"):
         engine = load_engine(args.pair)
         rows = [row for folder in folders for row in judged(engine, folder, args.corpus, args.rows)]
         (args.out / "shapes.json").write_text(
@@ -183,7 +184,7 @@ def compare(args: argparse.Namespace, extra: list[str]) -> None:
 
 def main(words: list[str] | None = None) -> int:
     args, extra = command().parse_known_args(words)
-    return answered(lambda: compare(args, extra), "stopped; the same line goes on.")
+    return run_command(lambda: compare(args, extra), "stopped; the same line goes on.")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def script() -> str:
 
 
 def head_script() -> str:
-    return (STATIC / "frames.js").read_text(encoding="utf-8")
+    return (STATIC / "raf_throttle.js").read_text(encoding="utf-8")
 
 
 def style() -> str:
@@ -69,7 +69,7 @@ def race_view(
     ...}`` (see ``view.js``).
 
     An instance rather than a subclass of ``gr.HTML``: for subclasses Gradio writes a stub file
-        beside the source.
+    beside the source.
     """
     return gr.HTML(
         value,

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
-from ..errors import Refusal
+from ..errors import UserError
 
 SHARD_BYTES = 9_500_000
 SCALE = "_scale"  # "x.weight" is int8 where "x.weight_scale" stands beside it
@@ -81,7 +81,7 @@ def save_drafter(
         fresh.replace(folder)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise Refusal(
+        raise UserError(
             f"The drafter could not be written to {folder} ({error.strerror}); free some space or"
             " choose another folder."
         ) from None
@@ -122,7 +122,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     ``draft_vocab`` as int64.
 
     Raises:
-        Refusal: no safetensors, a damaged or missing shard, values that are not finite.
+        UserError: no safetensors, a damaged or missing shard, values that are not finite.
     """
     folder = Path(folder)
     raw: dict[str, torch.Tensor] = {}
@@ -133,7 +133,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
                     {name.removeprefix("model."): shard.get_tensor(name) for name in shard.keys()}
                 )  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as error:
-            raise Refusal(
+            raise UserError(
                 f"The weights file {file} is damaged or cut short ({error}); fetch or train this"
                 " drafter again."
             ) from None
@@ -143,12 +143,12 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
             continue
         scale = raw.get(name + SCALE)
         if tensor.dtype == torch.int8 and scale is None:
-            raise Refusal(
+            raise UserError(
                 f"The drafter in {folder} stores {name} as int8 without its row scales; fetch or"
                 " train it again."
             )
         if not finite(tensor if scale is None else scale):
-            raise Refusal(
+            raise UserError(
                 f"The drafter in {folder} has values in {name} that are not finite; fetch or train"
                 " it again."
             )
@@ -174,12 +174,12 @@ def _shard_files(folder: Path) -> list[Path]:
                 set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
             )
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise Refusal(
+            raise UserError(
                 f"The index {index} is damaged; fetch or train this drafter again."
             ) from None
         missing = [n for n in names if not (folder / n).is_file()]
         if missing:
-            raise Refusal(f"The drafter in {folder} lacks {missing[0]}; fetch or train it again.")
+            raise UserError(f"The drafter in {folder} lacks {missing[0]}; fetch or train it again.")
         return [folder / n for n in names]
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
@@ -189,7 +189,7 @@ def _shard_files(folder: Path) -> list[Path]:
             if other
             else "has no model*.safetensors"
         )
-        raise Refusal(
+        raise UserError(
             f"The drafter folder {folder} {why}; convert it to safetensors or choose another."
         )
     return files

@@ -2,7 +2,7 @@
 text is given, on a static cache.
 
 Rows need no padding: a row's given text is fed token by token until its own words begin, so every
-    row stands at the same position, and nothing
+row stands at the same position, and nothing
 leaves the device before the end. Sampling is Gumbel-max, argmax(logits + T·g), so T = 0 is greedy
 in the same formula.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import StaticCache
 
-from ..errors import Refusal
+from ..errors import UserError
 
 USER, ANSWER, OVER = 0, 1, 2
 
@@ -46,7 +46,7 @@ def chat_pieces(
     end in a token of their own.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise Refusal(
+        raise UserError(
             "This target's tokenizer has no chat template, so it cannot invent prompts; choose an"
             " instruction-tuned target."
         )
@@ -65,7 +65,7 @@ def chat_pieces(
     try:
         parts = first.split(one)[0], first.split(one)[1], both.split(two)[1].split(three)[0]
     except IndexError:
-        raise Refusal(
+        raise UserError(
             "This target's chat template hides the user's words, so it cannot invent prompts; use"
             " another target."
         ) from None
@@ -79,7 +79,7 @@ def chat_pieces(
         or to_assistant[0] not in special
         or to_user[0] not in special
     ):
-        raise Refusal(
+        raise UserError(
             "In this target's chat template a turn does not end with a token of its own, so prompts"
             " cannot be invented; use another target."
         )

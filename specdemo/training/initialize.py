@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import Refusal
-from ..models.ar import ArDrafter, ArDrafterConfig
-from ..models.block import BlockDrafter, BlockDrafterConfig
+from ..errors import UserError
+from ..models.ar_drafter import ArDrafter, ArDrafterConfig
+from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.load import read_drafter
 from . import checkpoint
 
@@ -65,7 +65,7 @@ def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np
 
     free = [i for i in range(rows) if (i in special or i not in named) and i not in eos_ids]
     if not free:
-        raise Refusal(
+        raise UserError(
             "This target has no special token to spare for the mask; add one to its tokenizer, or"
             " train --kind ar."
         )
@@ -121,7 +121,7 @@ def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
                 name.replace("context_k_proj", "k_proj").replace("context_v_proj", "v_proj")
             )
             if value is None or value.shape != own.shape:
-                raise Refusal(
+                raise UserError(
                     "This target's layers have another form than the drafter's; train with --start"
                     " random."
                 )
@@ -177,23 +177,23 @@ def _from_folder(
             if (run / checkpoint.NAME).is_file()
             else ""
         )
-        raise Refusal(
+        raise UserError(
             f"There is no finished drafter in {folder}; give --start a drafter folder,"
             f" target-layers or random.{unfinished}"
         )
     net = read_drafter(folder)
     if isinstance(net, ArDrafter) != (kind == "ar"):
-        raise Refusal(
+        raise UserError(
             f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter;"
             " choose another --kind or --start."
         )
     if net.config.hidden_size != target.config.get_text_config().hidden_size:
-        raise Refusal(
+        raise UserError(
             f"The drafter in {folder} has another width than this target; start from one trained"
             " for it, or from target-layers."
         )
     if layers > net.config.num_hidden_layers:
-        raise Refusal(
+        raise UserError(
             f"The drafter in {folder} has {net.config.num_hidden_layers} layers; give --layers at"
             " most that, or start from target-layers."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..drafters.base import Draft
+from ..drafters.parts.base import Draft
 from ..events import Verify
 from .accept import Accepted
 from .sampling import Rows

@@ -8,7 +8,7 @@ from specdemo.bench.lanes import BASELINE, LaneRun
 from specdemo.bench.run import Plan
 from specdemo.bench.suite import Item
 from specdemo.engine import Sampling
-from specdemo.errors import Refusal
+from specdemo.errors import UserError
 
 GREEDY = Sampling().to_dict()
 FACTS = {
@@ -39,7 +39,7 @@ class Abacus:
             if self.die_after is not None and len(self.calls) > self.die_after:
                 raise KeyboardInterrupt
             if prompt == "refuse me":
-                raise Refusal("The prompt is too long; shorten it.")
+                raise UserError("The prompt is too long; shorten it.")
             factor = 2.0 if prompt == "hard" and label == "fast" else 1.0
             return LaneRun(
                 ids=[7] * 21 if prompt == "loop" else PROSE,

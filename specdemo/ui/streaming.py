@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import Refusal
+from ..errors import UserError
 from ..events import Event
 
 # at most 25 messages a second: the browser has no back-pressure and would lag behind a fast engine
@@ -38,7 +38,7 @@ def windows(
     out at once.
 
     Nothing waits: a group leaves with the first event that comes after its time is up, or with the
-        end, also where the end is an error.
+    end, also where the end is an error.
     """
     group: list[dict[str, Any]] = []
     due, broken = float("-inf"), None
@@ -62,7 +62,7 @@ class OneThread:
     OpenMP keeps a team of threads for every thread that ever computed, and with two teams on the
     same cores each waits for the other at every
     step: measured on two cores, a model loaded on one thread and run on another decodes at half
-        speed. Gradio asks for the next item of
+    speed. Gradio asks for the next item of
     a generator on whichever thread is free.
     """
 
@@ -196,5 +196,5 @@ class Engines:
 
     def get(self, pair: str) -> Any:
         if not self.ready(pair):
-            raise Refusal("The model is not in memory any more; press Run again.")
+            raise UserError("The model is not in memory any more; press Run again.")
         return self.engine

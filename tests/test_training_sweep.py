@@ -9,10 +9,10 @@ import torch
 from test_training_mistakes import corpus, target  # noqa: F401 - fixtures
 from tiny_models import make_tiny_drafter
 
-from specdemo.errors import Refusal
-from specdemo.models.quantize import save_drafter
-from specdemo.training import shapes
-from specdemo.training.start import starting_drafter
+from specdemo.errors import UserError
+from specdemo.models.drafter_files import save_drafter
+from specdemo.training import sweep
+from specdemo.training.initialize import starting_drafter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -42,7 +42,7 @@ def test_shapes_are_trained_judged_and_resumed(target, corpus, tmp_path, capsys)
         "0",
         "--quiet",
     ]
-    assert shapes.main(words) == 0
+    assert sweep.main(words) == 0
     rows = json.loads((out / "shapes.json").read_text())["rows"]
     assert [(r["layers"], r["slots"], r["chain"]) for r in rows] == [
         (n, s, c) for n in (1, 2) for s, chains in ((5, (3,)), (8, (3, 5, 7))) for c in chains
@@ -51,12 +51,12 @@ def test_shapes_are_trained_judged_and_resumed(target, corpus, tmp_path, capsys)
         1 <= r["tokens_per_round"] <= r["chain"] + 1 and r["draft_ms"] > 0 and r["speedup"] > 0
         for r in rows
     )
-    table = (out / "shapes.md").read_text()
+    table = (out / "sweep.md").read_text()
     assert table.count("\n") == 6 and table.strip() in capsys.readouterr().out
     predicted = [float(line.split("|")[-2]) for line in table.splitlines()[2:]]
     assert predicted == sorted(predicted, reverse=True)
     before = {f: f.stat().st_mtime_ns for f in out.glob("*/drafter/training.json")}
-    assert shapes.main(words) == 0 and before == {
+    assert sweep.main(words) == 0 and before == {
         f: f.stat().st_mtime_ns for f in out.glob("*/drafter/training.json")
     }, "what is finished is not trained again"
 
@@ -79,7 +79,7 @@ def test_each_drafter_stands_in_the_table_once_at_its_best():
             (4, 7, 2.0, 5.0, 1.3),
         )
     ]
-    assert [line.split("|")[1:4] for line in shapes.table(rows).splitlines()[2:]] == [
+    assert [line.split("|")[1:4] for line in sweep.table(rows).splitlines()[2:]] == [
         [" 4 ", " 8 ", " 7 "],
         [" 2 ", " 8 ", " 3 "],
     ]
@@ -95,7 +95,7 @@ def test_each_drafter_stands_in_the_table_once_at_its_best():
     ],
 )
 def test_what_cannot_be_compared_is_refused(target, tmp_path, capsys, words, said):  # noqa: F811
-    assert shapes.main(["--corpus", str(tmp_path), "--out", str(tmp_path / "o"), *words]) == 1
+    assert sweep.main(["--corpus", str(tmp_path), "--out", str(tmp_path / "o"), *words]) == 1
     assert said in capsys.readouterr().err
 
 
@@ -116,5 +116,5 @@ def test_fewer_layers_of_a_drafter_are_kept(tiny_target, tmp_path):
     assert (
         len(starting_drafter(tiny_target, "block", str(tmp_path / "s"), 0, 0, None)[0].layers) == 2
     )
-    with pytest.raises(Refusal, match="at most that"):
+    with pytest.raises(UserError, match="at most that"):
         starting_drafter(tiny_target, "block", str(tmp_path / "d"), 4, 0, None)

@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from specdemo.drafters.base import Draft
+from specdemo.drafters.parts.base import Draft
 from specdemo.engine import accept as module
 from specdemo.engine.accept import Accepted, accept
 
@@ -165,11 +165,11 @@ class Script:
         self.weight *= chances[branch]
         return branch
 
-    def coin(self, chance: float) -> bool:
+    def bernoulli(self, chance: float) -> bool:
         chance = min(chance, 1.0) if chance > 0 else 0.0
         return self._take([chance, 1 - chance]) == 0
 
-    def draw(self, p: torch.Tensor) -> int:
+    def categorical(self, p: torch.Tensor) -> int:
         return self._take(p.double().tolist())
 
     def advance(self) -> bool:
@@ -186,7 +186,7 @@ def text(draft: Draft, kept: Accepted) -> list[int]:
 
 def outcomes(world: World, draft: Draft, rule: str, monkeypatch) -> list[tuple[float, list[int]]]:
     script = Script()
-    monkeypatch.setattr(module, "Dice", script.replay)
+    monkeypatch.setattr(module, "AcceptanceRng", script.replay)
     out = []
     while True:
         kept = accept(draft, Tree(world, draft), rule)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..events import Denoise
-from .trie import Choice
+from ...events import Denoise
+from .trees import Choice
 
 HEAD = "Markov head"  # the name of its step, which the page knows
 
@@ -79,7 +79,7 @@ class Table:
         return out
 
     def choices(self) -> tuple[Callable[[Any], list[Choice]], Any]:
-        """``expand`` and ``start`` for :func:`.trie.best_first`: a state is (depth, the token
+        """``expand`` and ``start`` for :func:`.trees.best_first`: a state is (depth, the token
         before); the same objects for the same state.
         """
         known: dict[tuple[int, int], list[Choice]] = {}

@@ -59,7 +59,7 @@ def _decode(
     spec: Lane,
     limit: int,
     width: int,
-    attention: str = "placeless",
+    attention: str = "layout_invariant",
 ) -> Lane:
     lane = Lane(
         engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention

@@ -1,4 +1,4 @@
-"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record [NAME ...]`` on
+"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record_traces [NAME ...]`` on
 a machine that is otherwise idle.
 """
 

@@ -82,7 +82,7 @@ def best_first(
     Args:
         expand: the choices in a state as (token, probability, next state or None, tag), likeliest
             first; asked once for every node taken. For what one pass says, see
-            :meth:`.table.Table.choices`.
+            :meth:`.candidates.Table.choices`.
         start: state of the anchor.
         budget: most nodes.
         floor: nodes whose path is less likely than this are left out.

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..errors import Refusal
-from ..files import write_whole
+from ..errors import UserError
+from ..files import atomic_write
+from .batch_generate import ANSWER, Chat, Writer, chat_options
 from .corpus import uniqueness
 from .data import Corpus
 from .evaluate import Passages
-from .write import ANSWER, Chat, Writer, chat_options
 
 NEW_TOKENS, AT_ONCE, LONGEST = 96, 24, 1536
 
@@ -48,7 +48,7 @@ def written_passages(
     asked = [_prompt_ids(loaded, p["turns"][0]) for p in prompts]
     fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
     if not fit:
-        raise Refusal("All prompts of the evaluation file are too long; use shorter ones.")
+        raise UserError("All prompts of the evaluation file are too long; use shorter ones.")
     found = {}
     for how, heat in (("greedy", 0.0), ("sampled", 1.0)):
         file = out / f"passages-{name}-{how}.json"
@@ -64,7 +64,7 @@ def written_passages(
                 how,
             )
             out.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json.dumps(data))
+            atomic_write(file, json.dumps(data))
         found[how] = Passages(*_padded(data["rows"]), data["category"])
     return found
 

@@ -1,0 +1,1 @@
+"""What the methods share: types of a round, candidates, trees, n-grams, adaptive policies."""
