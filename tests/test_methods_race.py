@@ -173,7 +173,7 @@ class Branches:
 
     def pick(self, logits, context=None):
         return torch.tensor(
-            [self.draw(row) for row in logits.reshape(-1, V).double().softmax(-1)]
+            [self.categorical(row) for row in logits.reshape(-1, V).double().softmax(-1)]
         ).view(logits.shape[:-1])
 
 

@@ -51,7 +51,7 @@ def test_shapes_are_trained_judged_and_resumed(target, corpus, tmp_path, capsys)
         1 <= r["tokens_per_round"] <= r["chain"] + 1 and r["draft_ms"] > 0 and r["speedup"] > 0
         for r in rows
     )
-    table = (out / "sweep.md").read_text()
+    table = (out / "shapes.md").read_text()
     assert table.count("\n") == 6 and table.strip() in capsys.readouterr().out
     predicted = [float(line.split("|")[-2]) for line in table.splitlines()[2:]]
     assert predicted == sorted(predicted, reverse=True)
