@@ -221,7 +221,7 @@ def test_two_commands_on_one_folder(target, corpus, tmp_path):
     is free.
     """
     hold = (
-        "import sys; from pathlib import Path; from specdemo.files import writing\nwith"
+        "import sys; from pathlib import Path; from specdemo.files import locked_output_dir\nwith"
         " locked_output_dir(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     out = tmp_path / "out"
