@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from ..errors import UserError
+from ..paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("block", "vp", "mdlm", "streak", "ar")
 DTYPES = ("bf16", "fp32", "fp16", "8bit", "4bit")
 SOURCE_KEYS = {

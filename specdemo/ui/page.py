@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..paths import ROOT
 from . import charts, lesson
 from .backend import Backend
 from .bench_tab import bench_tab
@@ -16,7 +17,7 @@ from .controls import Limits, MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
 from .server import Server, pack
 
-ASSETS = Path(__file__).parents[2] / "assets"
+ASSETS = ROOT / "assets"
 FIRST = ("best", "d2sd", "specdiff", "block")  # which recording a visitor sees first
 QUEUE = "gpu"  # one race at a time, whoever asks
 

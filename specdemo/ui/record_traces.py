@@ -7,14 +7,14 @@ from __future__ import annotations
 import statistics
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from ..events import dump_trace, save_trace
+from ..paths import ROOT
 from .backend import Backend
 from .examples import EXAMPLES
 
-FOLDER = Path(__file__).parents[2] / "assets" / "traces"
+FOLDER = ROOT / "assets" / "traces"
 MAX_BYTES = 300_000
 ROLLS, TRAIN, COPY, FRENCH = (
     EXAMPLES[k]
