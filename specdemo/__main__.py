@@ -145,11 +145,11 @@ def _race(args: argparse.Namespace) -> int:
 
 
 def _models(args: argparse.Namespace) -> int:
-    from .models.load import pair_states
+    from .models.status import pair_status
     from .terminal import print_models
 
-    states = pair_states()
-    print(json.dumps(states, ensure_ascii=False)) if args.json else print_models(states)
+    status = pair_status()
+    print(json.dumps(status, ensure_ascii=False)) if args.json else print_models(status)
     return 0
 
 

@@ -16,6 +16,11 @@ class UserError(Exception):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error message, to be quoted in a sentence of our own."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+
+
 def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> int:
     """Run a command's work; 0 = done (or what it returns), 1 = refused (one sentence on stderr),
     130 = interrupted, said as ``stopped``.

@@ -40,13 +40,13 @@ def test_every_command_of_the_readmes_parses(words):
     assert _parser(words[:1]).parse_args(words).command == words[0]
 
 
-@pytest.mark.parametrize("room", ["bundle", "shapes"])
-def test_every_line_of_the_training_readme_parses(room):
+@pytest.mark.parametrize("module", ["bundle", "sweep"])
+def test_every_line_of_the_training_readme_parses(module):
     from specdemo.training.train import add_arguments
 
     program, lines = (
-        importlib.import_module(f"specdemo.training.{room}"),
-        written("specdemo/training/README.md", program=f"specdemo.training.{room}"),
+        importlib.import_module(f"specdemo.training.{module}"),
+        written("specdemo/training/README.md", program=f"specdemo.training.{module}"),
     )
     assert lines
     for words in lines:

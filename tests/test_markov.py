@@ -18,7 +18,7 @@ from specdemo.drafters.parts.base import checked
 from specdemo.drafters.parts.trees import best_first
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
-from specdemo.models.load import read_drafter
+from specdemo.models.drafters import read_drafter
 from specdemo.models.markov import Follow, MarkovHead, unit, with_rest
 from specdemo.training.data import Corpus
 from specdemo.training.evaluate import Judge, Walk, walk

@@ -10,16 +10,11 @@ from safetensors.torch import load_file, save_file
 from tiny_models import features_of, make_tiny_drafter, make_tiny_target, make_tiny_tokenizer
 
 from specdemo.errors import UserError
-from specdemo.models.drafter_files import finite, read_weights, save_drafter, to_int8
-from specdemo.models.load import (
-    default_dtype,
-    find_eos_ids,
-    load_drafter,
-    load_target,
-    read_drafter,
-)
+from specdemo.models.drafter_files import read_weights, save_drafter, to_int8
+from specdemo.models.drafters import load_drafter, read_drafter
+from specdemo.models.load import default_dtype, find_eos_ids, load_target
 from specdemo.models.pairs import Pair
-from specdemo.models.validate import check_mask_id, check_target, check_tokenizers
+from specdemo.models.validate import check_mask_id, check_target, check_tokenizers, finite
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38]

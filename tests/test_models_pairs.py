@@ -5,8 +5,8 @@ import json
 import pytest
 
 from specdemo.errors import UserError
-from specdemo.models.load import pair_states
 from specdemo.models.pairs import get_pair, load_pairs, with_drafter
+from specdemo.models.status import pair_status
 
 GOOD = """
 pairs:
@@ -85,7 +85,7 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
     path = write(tmp_path, GOOD.replace(", ar: {hub: owner/name}", ""))
-    state = pair_states(path)[0]
+    state = pair_status(path)[0]
     assert (
         state["state"] == "to fetch"
         and len(state["missing"]) == 2
@@ -95,14 +95,14 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     for folder in ("weights", "drafter"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text("{}")
-    state = pair_states(path)[0]
+    state = pair_status(path)[0]
     assert (
         state["state"] == "ready"
         and state["missing"] == []
         and state["target"] == str(tmp_path / "weights")
     )
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "nothing"))
-    assert "SPECDEMO_TARGET_DIR" in pair_states(path)[0]["missing"][0]
+    assert "SPECDEMO_TARGET_DIR" in pair_status(path)[0]["missing"][0]
 
 
 def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_models import features_of
 
-from specdemo.models.load import load_drafter
+from specdemo.models.drafters import load_drafter
 from specdemo.models.pairs import ROOT
 
 PROMPT = (

@@ -17,7 +17,7 @@ from specdemo.drafters import METHODS
 from specdemo.engine import Request, Sampling, race
 from specdemo.errors import UserError
 from specdemo.events import Done, DraftMade, Verify, load_trace
-from specdemo.models.load import load_drafter
+from specdemo.models.drafters import load_drafter
 
 ROOT = Path(__file__).resolve().parent.parent
 MATHS = (

@@ -431,7 +431,7 @@ def assert_it_races(drafter, kind):
 
 
 def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, capsys):
-    from specdemo.models.load import read_drafter
+    from specdemo.models.drafters import read_drafter
 
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import UserError
+from ..models.chat import prompt_ids
 from .attention import LayoutInvariantAttention
 from .lane import clock_now
 from .target import Target
@@ -76,20 +77,8 @@ class Engine:
         return min(self.cost[width] for width in self.widths if width >= self.width_for(rows))
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of one user message in the target's chat form (the bare text for targets
-        without one).
-        """
-        if getattr(self.tokenizer, "chat_template", None):
-            thinking = self.loaded.pair.thinking
-            mode = {} if thinking is None else {"enable_thinking": thinking}
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}],
-                tokenize=False,
-                add_generation_prompt=True,
-                **mode,
-            )
-            return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return self.tokenizer(prompt)["input_ids"]
+        """Token ids of one user message, see :func:`.models.chat.prompt_ids`."""
+        return prompt_ids(self.tokenizer, prompt, self.loaded.pair.thinking)
 
     def vocab(self, ids: list[int]) -> dict[str, str]:
         """Each id's own text, for the vocabulary tables of events."""

@@ -26,7 +26,7 @@ def draft_pass(
             (default: blocks of 8 and of all its slots, and four of those at once).
         catch_up: also take in the target's features of that many new tokens, as every round must.
     """
-    from ..models.load import load_drafter
+    from ..models.drafters import load_drafter
 
     net = net or load_drafter(engine.loaded.pair, "block", engine.loaded)
     out = {}

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedConfig
 
 from ..errors import UserError
+from .validate import finite
 
 SHARD_BYTES = 9_500_000
 SCALE = "_scale"  # "x.weight" is int8 where "x.weight_scale" stands beside it
@@ -155,15 +156,6 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
         value = tensor if scale is None else tensor.float() * scale.float()
         out[name] = value.long() if name == "draft_vocab" else value
     return out
-
-
-def finite(tensor: torch.Tensor) -> bool:
-    """Whether no value is NaN or infinite, in one pass and without a copy."""
-    return (
-        not tensor.is_floating_point()
-        or not tensor.numel()
-        or bool(torch.isfinite(torch.stack(tensor.aminmax())).all())
-    )
 
 
 def _shard_files(folder: Path) -> list[Path]:

@@ -1,9 +1,7 @@
-"""A pair in memory: the target with its tokenizer, and drafters bound to it."""
+"""The target in memory with its tokenizer."""
 
 from __future__ import annotations
 
-import copy
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from ..errors import UserError
-from .ar_drafter import ArDrafter, ArDrafterConfig
-from .block_drafter import BlockDrafter, BlockDrafterConfig
-from .drafter_files import finite, read_weights
-from .fetch import Progress, drafter_folder, drafter_present, find_target, quiet, target_folder
-from .pairs import KINDS, Pair, load_pairs
-from .validate import check_drafter_config, check_drafter_weights, check_target, check_tokenizers
+from ..errors import UserError, first_line
+from .fetch import Progress, quiet, target_folder
+from .pairs import Pair
+from .validate import check_target, finite
 
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -37,7 +32,7 @@ class Loaded:
         model: transformers causal LM, eval mode, no gradients.
         eos_ids: every id that ends a text.
         dtype: what it computes in; quantized: ``4bit``, ``8bit`` or None.
-        networks: drafters loaded so far, by kind (filled by :func:`load_drafter`).
+        networks: drafters loaded so far, by kind (filled by :func:`.drafters.load_drafter`).
     """
 
     pair: Pair
@@ -101,7 +96,7 @@ def load_target(
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
-            f"The target in {folder} cannot be read ({_first_line(error)}); delete that folder to"
+            f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
         ) from None
     model = _model(folder, config, kind, place, quantized)
@@ -143,7 +138,7 @@ def _model(
             " smaller pair, or dtype 8bit or 4bit."
         ) from None
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UserError(damaged.format(_first_line(error))) from None
+        raise UserError(damaged.format(first_line(error))) from None
     if report["missing_keys"]:
         raise UserError(damaged.format(f"{min(report['missing_keys'])} is missing"))
     bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
@@ -196,10 +191,6 @@ def _device(value: torch.device | str | None) -> torch.device:
     return device
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-
-
 def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends a text: those of the generation config, the tokenizer's, and the token its
     chat template puts after an answer.
@@ -228,209 +219,3 @@ def _chat_end(tokenizer: Any) -> int | None:
         i for i, t in tokenizer.added_tokens_decoder.items() if t.special
     }
     return tail[0] if tail and tail[0] in special else None
-
-
-# -- drafters --------------------------------------------------------------------------------------
-
-
-def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDrafter:
-    """The pair's drafter of that kind, bound to the target's embedding and head.
-
-    A diffusion kind without weights of its own gets those of ``block``; ``network.weights`` says in
-    words what it runs on. Networks hold no state of a run (that is in their caches), so each is
-    loaded once for ``loaded`` and shared.
-    """
-    if kind not in KINDS:
-        raise UserError(f"There is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}.")
-    if kind in loaded.networks:
-        return loaded.networks[kind]
-    place = pair.drafters.get(kind)
-    if place:
-        net = read_drafter(drafter_folder(place), loaded)
-        if isinstance(net, ArDrafter) != (kind == "ar"):
-            raise UserError(
-                f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml."
-            )
-        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_head_words(net)}"
-    elif kind == "ar" or "block" not in pair.drafters:
-        why = (
-            pair.blocked
-            or "train one with “python -m specdemo train --kind "
-            + kind
-            + "” or name it in models.yaml"
-        )
-        raise UserError(
-            f"The pair {pair.id} has no {'autoregressive' if kind == 'ar' else 'diffusion'}"
-            f" drafter; {why}."
-        )
-    else:
-        # shares every tensor, only the words differ
-        net = copy.copy(load_drafter(pair, "block", loaded))
-        net.weights = (
-            "block weights"
-            f" ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_head_words(net)}, as"
-            f" there are none trained for {kind} yet"
-        )
-    loaded.networks[kind] = net
-    return net
-
-
-def _head_words(net: BlockDrafter | ArDrafter) -> str:
-    return " with a Markov head" if getattr(net, "follow", None) is not None else ""
-
-
-def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:
-    """A drafter from its folder, in the stored precision's bf16 or float32; with ``loaded`` it is
-    checked against that target and bound to it.
-    """
-    folder = Path(folder)
-    raw = _read_config(folder)
-    weights = read_weights(folder)
-    autoregressive = "ArDrafter" in (raw.get("architectures") or ())
-    config = _config(
-        ArDrafterConfig if autoregressive else BlockDrafterConfig, raw, weights, folder
-    )
-    if loaded is not None:
-        _check_fit(config, raw, folder, loaded)
-    net = (ArDrafter if autoregressive else BlockDrafter)(config, weights.get("draft_vocab"))
-    rows = (
-        loaded.model.get_output_embeddings().weight.shape[0]
-        if loaded is not None
-        else config.vocab_size
-    )
-    check_drafter_weights(net, weights, rows, str(folder))
-    net.load_state_dict({k: v for k, v in weights.items() if k in net.state_dict()})
-    net.eval()
-    if loaded is not None:
-        net.to(loaded.device, loaded.dtype).requires_grad_(False)
-        net.bind(
-            loaded.model.get_input_embeddings().weight, loaded.model.get_output_embeddings().weight
-        )
-    return net
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(
-            f"The drafter folder {folder} has no config.json; correct it in models.yaml or train"
-            " one with “python -m specdemo train”."
-        ) from None
-    except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        raise UserError(
-            f"{folder / 'config.json'} is not JSON of a drafter; fetch or train it again."
-        )
-    return raw
-
-
-def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> Any:
-    """Fields that older drafters leave out are told from their weights."""
-    known = {
-        k: v for k, v in raw.items() if k not in ("model_type", "auto_map", "dtype", "torch_dtype")
-    }
-    known.setdefault("qk_norm", "layers.0.self_attn.q_norm.weight" in weights)
-    if cls is BlockDrafterConfig:
-        known.setdefault(
-            "context_projection",
-            "own" if "layers.0.self_attn.context_k_proj.weight" in weights else "shared",
-        )
-        known.setdefault(
-            "markov_rank",
-            weights["markov.out.weight"].shape[-1] if "markov.out.weight" in weights else 0,
-        )
-        known.setdefault("mask_embedding", "learned" if "mask_embedding" in weights else "token")
-    try:
-        return cls(**known)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{folder / 'config.json'} does not describe a drafter ({_first_line(error)}); fetch or"
-            " train it again."
-        ) from None
-
-
-def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -> None:
-    target = loaded.model.config
-    if (folder / "tokenizer.json").is_file():
-        from transformers import AutoTokenizer
-
-        check_tokenizers(
-            loaded.tokenizer,
-            AutoTokenizer.from_pretrained(folder, local_files_only=True),
-            str(folder),
-        )
-    if isinstance(config, BlockDrafterConfig):
-        check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
-    elif config.hidden_size != target.get_text_config().hidden_size:
-        raise UserError(
-            f"{folder} has hidden size {config.hidden_size} and the target"
-            f" {target.get_text_config().hidden_size}; choose a drafter made for this target."
-        )
-
-
-# -- what is here, for `python -m specdemo models` -------------------------------------------------
-
-
-def pair_states(path: str | Path | None = None) -> list[dict[str, Any]]:
-    """One dict a pair: id, title, license, size, hardware, dtypes, thinking, notes, ``target``
-    (folder or None), ``drafters`` (kind to present or not), ``state`` (ready, to fetch, no drafter)
-    and ``missing`` in words. Touches no network."""
-    return [_state(pair) for pair in load_pairs(path).values()]
-
-
-def _state(pair: Pair) -> dict[str, Any]:
-    try:
-        target, trouble = find_target(pair), []
-    except UserError as refusal:
-        target, trouble = None, [str(refusal)]
-    drafters = {kind: drafter_present(place) for kind, place in pair.drafters.items()}
-    missing = trouble or (
-        [] if target else [f"target, from {_source_word(pair.target[0])} at the first run"]
-    )
-    missing += [
-        f"{kind} drafter ({pair.drafters[kind]})" for kind, here in drafters.items() if not here
-    ]
-    if not drafters:
-        missing.append(
-            f"diffusion drafter: {pair.blocked or 'name one in models.yaml or train it'}"
-        )
-    state = (
-        "no drafter"
-        if not drafters
-        else "ready"
-        if target and all(drafters.values())
-        else "to fetch"
-    )
-    return {
-        "id": pair.id,
-        "title": pair.title,
-        "license": pair.license,
-        "size": pair.size,
-        "hardware": pair.hardware,
-        "dtypes": list(pair.dtypes),
-        "thinking": pair.thinking,
-        "notes": pair.notes,
-        "target": str(target) if target else None,
-        "drafters": drafters,
-        "state": state,
-        "missing": missing,
-    }
-
-
-def _source_word(source: dict[str, str]) -> str:
-    if "wheel" in source:
-        return f"the package {source['wheel']}"
-    return f"the hub ({source['hub']})" if "hub" in source else f"the folder {source['path']}"
-
-
-__all__ = [
-    "Loaded",
-    "default_device",
-    "default_dtype",
-    "load_drafter",
-    "load_target",
-    "pair_states",
-    "read_drafter",
-]

@@ -13,8 +13,8 @@ import yaml
 
 from ..errors import UserError
 from ..paths import ROOT
+from .kinds import ROLES
 
-KINDS = ("block", "vp", "mdlm", "streak", "ar")
 DTYPES = ("bf16", "fp32", "fp16", "8bit", "4bit")
 SOURCE_KEYS = {
     "wheel": {"wheel", "sha256", "file", "file_sha256"},
@@ -167,14 +167,14 @@ def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
 def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UserError(
-            f"{where}: drafters is a mapping from kind ({', '.join(KINDS)}) to a folder or {{hub:"
+            f"{where}: drafters is a mapping from kind ({', '.join(ROLES)}) to a folder or {{hub:"
             " owner/name}."
         )
     out = {}
     for kind, place in value.items():
-        if kind not in KINDS:
+        if kind not in ROLES:
             raise UserError(
-                f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(KINDS)}."
+                f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(ROLES)}."
             )
         if isinstance(place, dict) and isinstance(place.get("hub"), str):
             out[kind] = f"hub:{place['hub']}"

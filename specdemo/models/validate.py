@@ -219,3 +219,12 @@ def check_draft_vocab(ids: torch.Tensor, rows: int, mask: int | None, name: str)
             f"The draft vocabulary of {name} contains the mask id {mask}, which must never be"
             " proposed; convert it again without."
         )
+
+
+def finite(tensor: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite, in one pass and without a copy."""
+    return (
+        not tensor.is_floating_point()
+        or not tensor.numel()
+        or bool(torch.isfinite(torch.stack(tensor.aminmax())).all())
+    )

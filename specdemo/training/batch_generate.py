@@ -34,11 +34,6 @@ class Chat:
     eos_ids: tuple[int, ...]
 
 
-def chat_options(pair: Any) -> dict[str, bool]:
-    """What the pair's chat template must be told: a drafter belongs to one thinking mode."""
-    return {} if pair.thinking is None else {"enable_thinking": pair.thinking}
-
-
 def chat_pieces(
     tokenizer: Any, eos_ids: tuple[int, ...], options: dict[str, bool] | None = None
 ) -> Chat:

@@ -16,24 +16,16 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from ..errors import UserError, as_user_errors
+from ..models.kinds import DRAFTER_KINDS, DrafterKind
 from . import checkpoint
 from .data import read_corpus, write_shard
-from .train import KINDS, add_arguments, train_main
+from .train import add_arguments, train_main
 
 LIMIT = 64 * 2**20
-# kind, share of the minutes, what it starts from (the first of these trained here before it, else
-# of the bundle's own, else the target's layers)
-PLAN = (
-    ("block", 0.35, ()),
-    ("markov", 0.05, ("block",)),
-    ("vp", 0.15, ("block",)),
-    ("mdlm", 0.15, ("block",)),
-    ("streak", 0.15, ("mdlm", "block")),
-    ("ar", 0.15, ()),
-)
 
 
 def pack(
@@ -70,10 +62,10 @@ def pack(
         json.dumps({**text.about, "row": keep.tokens.shape[1]})
     )
     for kind, folder in (drafters or {}).items():
-        if kind not in KINDS or not (folder / "config.json").is_file():
+        if kind not in DRAFTER_KINDS or not (folder / "config.json").is_file():
             raise UserError(
-                f"--drafter {kind}={folder} is not a kind ({', '.join(KINDS)}) and a drafter"
-                " folder."
+                f"--drafter {kind}={folder} is not a kind ({', '.join(DRAFTER_KINDS)}) and a"
+                " drafter folder."
             )
         shutil.copytree(folder, out / "drafters" / kind)
     if prompts:
@@ -96,7 +88,7 @@ def train_all(
     out: Path,
     minutes: float,
     extra: list[str],
-    kinds: tuple[str, ...] = tuple(p[0] for p in PLAN),
+    kinds: Collection[str] = tuple(DRAFTER_KINDS),
 ) -> None:
     """Train the planned kinds one after another; a kind whose folder holds a checkpoint goes on, a
     finished one is left alone.
@@ -106,22 +98,22 @@ def train_all(
             evaluation of each come on top).
         extra: more options for ``python -m specdemo train``, given to every kind.
     """
-    plan = [p for p in PLAN if p[0] in kinds]
-    whole = sum(share for _, share, _ in plan)
-    for kind, share, before in plan:
-        mine, start = out / kind, _start(bundle, out, kind, before)
+    plan = [kind for name, kind in DRAFTER_KINDS.items() if name in kinds]
+    total = sum(kind.bundle_share for kind in plan)
+    for kind in plan:
+        mine, start = out / kind.name, _start(bundle, out, kind)
         if (mine / "drafter" / "training.json").exists():
             continue
         mine.mkdir(parents=True, exist_ok=True)
         words = [
             "--kind",
-            kind,
+            kind.name,
             "--corpus",
             str(bundle / "corpus"),
             "--out",
             str(mine),
             "--minutes",
-            f"{minutes * share / whole:.3f}",
+            f"{minutes * kind.bundle_share / total:.3f}",
         ]
         if (bundle / "prompts.jsonl").exists():
             words += ["--prompts", str(bundle / "prompts.jsonl")]
@@ -134,15 +126,18 @@ def train_all(
         add_arguments(parser)
         began = time.perf_counter()
         train_main(parser.parse_args(words + extra))
-        print(f"{kind}: {time.perf_counter() - began:.0f} seconds in all", flush=True)
+        print(f"{kind.name}: {time.perf_counter() - began:.0f} seconds in all", flush=True)
         if not (mine / "drafter" / "training.json").exists():
             return  # stopped on the way; the same command goes on
 
 
-def _start(bundle: Path, out: Path, kind: str, before: tuple[str, ...]) -> str:
-    for folder in [out / b / "drafter" for b in before] + [
-        bundle / "drafters" / k for k in (kind, *before)
-    ]:
+def _start(bundle: Path, out: Path, kind: DrafterKind) -> str:
+    """The first there is of: what was trained here before it, the bundle's own drafters, the
+    target's layers.
+    """
+    trained = [out / name / "drafter" for name in kind.starts_from]
+    packed = [bundle / "drafters" / name for name in (kind.name, *kind.starts_from)]
+    for folder in trained + packed:
         if (folder / "config.json").is_file():
             return str(folder)
     return "target-layers"
@@ -179,9 +174,7 @@ def command() -> argparse.ArgumentParser:
     two.add_argument("--bundle", type=Path, required=True)
     two.add_argument("--out", type=Path, required=True)
     two.add_argument("--minutes", type=float, default=9.0)
-    two.add_argument(
-        "--kinds", nargs="+", choices=[p[0] for p in PLAN], default=[p[0] for p in PLAN]
-    )
+    two.add_argument("--kinds", nargs="+", choices=list(DRAFTER_KINDS), default=list(DRAFTER_KINDS))
     return parser
 
 

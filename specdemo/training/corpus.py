@@ -20,9 +20,10 @@ from tqdm import tqdm
 
 from ..errors import UserError, as_user_errors
 from ..files import atomic_write, locked_output_dir
+from ..models.chat import chat_options
 from ..models.load import load_target
 from ..models.pairs import get_pair
-from .batch_generate import ANSWER, USER, Chat, Writer, chat_options, chat_pieces
+from .batch_generate import ANSWER, USER, Chat, Writer, chat_pieces
 from .data import write_shard
 
 SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
@@ -138,7 +139,7 @@ def write_corpus(
     """Write shards until ``rows`` rows were written in all; returns the counts that also stand in
     ``corpus.json``.
     """
-    chat = chat_pieces(loaded.tokenizer, loaded.eos_ids, chat_options(loaded.pair))
+    chat = chat_pieces(loaded.tokenizer, loaded.eos_ids, chat_options(loaded.pair.thinking))
     ids = [loaded.tokenizer(p, add_special_tokens=False).input_ids for p in prompts]
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"

@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import atomic_write
-from .batch_generate import ANSWER, Chat, Writer, chat_options
+from ..models.chat import prompt_ids
+from .batch_generate import ANSWER, Chat, Writer
 from .corpus import uniqueness
 from .data import Corpus
 from .evaluate import Passages
@@ -45,7 +46,7 @@ def written_passages(
     name = hashlib.blake2b(
         json.dumps([prompts, seed, new_tokens, loaded.pair.id]).encode(), digest_size=6
     ).hexdigest()
-    asked = [_prompt_ids(loaded, p["turns"][0]) for p in prompts]
+    asked = [prompt_ids(loaded.tokenizer, p["turns"][0], loaded.pair.thinking) for p in prompts]
     fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
     if not fit:
         raise UserError("All prompts of the evaluation file are too long; use shorter ones.")
@@ -88,19 +89,6 @@ def loops(passages: Passages, limit: float = 0.35) -> float:
             ]
         )
     )
-
-
-def _prompt_ids(loaded: Any, text: str) -> list[int]:
-    tokenizer = loaded.tokenizer
-    if getattr(tokenizer, "chat_template", None):
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}],
-            tokenize=False,
-            add_generation_prompt=True,
-            **chat_options(loaded.pair),
-        )
-        return tokenizer(text, add_special_tokens=False).input_ids
-    return tokenizer(text).input_ids
 
 
 def like_lengths(lengths: list[int], most: int, spread: int = 48) -> list[list[int]]:

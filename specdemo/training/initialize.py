@@ -13,7 +13,7 @@ import torch
 from ..errors import UserError
 from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
-from ..models.load import read_drafter
+from ..models.drafters import read_drafter
 from . import checkpoint
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-PURPOSE = {
-    "block": "fills all masks of a block in one pass, mostly from the anchor alone",
-    "markov": (
-        "fills all masks of a block in one pass, and makes them follow from one another with a"
-        " Markov head trained on top of a block drafter"
-    ),
-    "vp": (
-        "fills blocks of which a prefix, or any part, is already known (variable prefixes, plain"
-        " blocks and random masks mixed)"
-    ),
-    "mdlm": "fills randomly masked blocks, as a masked diffusion language model does",
-    "streak": "is tuned for long runs of right tokens (streak distillation)",
-    "ar": "writes one token after another, without the target's features",
-}
+from ..models.kinds import DRAFTER_KINDS
 
 
 def write_card(facts: dict[str, Any]) -> str:
@@ -34,8 +21,8 @@ def write_card(facts: dict[str, Any]) -> str:
         f"# Drafter of kind {kind} for {facts['target']}",
         "",
         (
-            f"It {PURPOSE[kind]}. Trained by this project with `python -m specdemo train`; licence"
-            " as the project's."
+            f"It {DRAFTER_KINDS[kind].purpose}. Trained by this project with `python -m specdemo"
+            " train`; licence as the project's."
         ),
         "",
         "| | |",

@@ -23,7 +23,7 @@ import torch
 from ..engine.load import Engine, load_engine
 from ..engine.passes import draft_pass
 from ..errors import UserError, as_user_errors, run_command
-from ..models.load import read_drafter
+from ..models.drafters import read_drafter
 from .data import read_corpus, split
 from .eval_text import corpus_passages
 from .evaluate import Judge

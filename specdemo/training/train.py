@@ -18,6 +18,7 @@ from ..files import locked_output_dir
 from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.drafter_files import save_drafter
+from ..models.kinds import DRAFTER_KINDS
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
 from . import checkpoint
@@ -32,7 +33,6 @@ from .markov import RANK, with_head
 from .model_card import write_card
 from .trainer import Settings, Trainer
 
-KINDS = ("block", "markov", "vp", "mdlm", "streak", "ar")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 REVEALED = (1, 3, 7)
 # what a resumed run keeps and knows
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, d = parser.add_argument, Settings()
     add(
         "--kind",
-        choices=KINDS,
+        choices=tuple(DRAFTER_KINDS),
         help="what the drafter is trained for (default: block, or the kind that is resumed)",
     )
     add(
@@ -223,7 +223,8 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         raise UserError("--rank must be at least 1.")
     folder = args.start not in ("random", "target-layers")
     batch = args.batch or ((64 if on_gpu else 4) if kind == "ar" else (64 if on_gpu else 2))
-    lr = args.lr or {"streak": 1e-4, "markov": 1.5e-3}.get(kind, 3e-4 if folder else 6e-4)
+    about = DRAFTER_KINDS[kind]
+    lr = args.lr or (about.finetune_rate if folder else about.learning_rate)
     return Settings(
         kind=kind,
         minutes=args.minutes,
@@ -498,7 +499,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
         f" ({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches"
         f" here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}."
     )
-    role = "block" if facts["settings"]["kind"] == "markov" else facts["settings"]["kind"]
+    role = DRAFTER_KINDS[facts["settings"]["kind"]].role
     print(
         f"The drafter is in {out / 'drafter'}: race it with --drafter {out / 'drafter'}, name that"
         f" folder in models.yaml under drafters: {role}, or pass it to --start."

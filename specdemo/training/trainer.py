@@ -19,24 +19,12 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..models.kinds import DRAFTER_KINDS
 from . import checkpoint, objectives
 from .curve import write_curve
 from .data import Batches, Corpus, blocks_of, choose_anchors
 from .markov import follow_loss
 from .packed import Taps, packed_blocks
-
-# from which share of the budget on the loss is the streak: cross-entropy finds the words, the
-# streak then favours long runs
-STREAK_FROM = {"block": 0.75, "vp": 0.75, "mdlm": 1.0, "streak": 0.0, "markov": 1.0, "ar": 1.0}
-# shares of blocks with no visible token, with a variable prefix, with random masks
-SHARES = {
-    "block": (0.7, 0.3, 0.0),
-    "vp": (0.35, 0.45, 0.2),
-    "mdlm": (0.3, 0.0, 0.7),
-    "streak": (1.0, 0.0, 0.0),
-    "markov": (1.0, 0.0, 0.0),
-    "ar": (1.0, 0.0, 0.0),
-}
 
 
 @dataclass
@@ -163,7 +151,7 @@ class Trainer:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Masks and weights ``[blocks, B]`` of a mixture of the three kinds of blocks."""
         s = self.settings
-        shares = torch.tensor(s.shares or SHARES[s.kind], dtype=torch.float64)
+        shares = torch.tensor(s.shares or DRAFTER_KINDS[s.kind].block_shares, dtype=torch.float64)
         which = torch.multinomial(shares, blocks, replacement=True, generator=generator)
         visible = torch.where(
             which == 1, objectives.visible_prefix(blocks, B, s.beta, generator), 0
@@ -196,7 +184,9 @@ class Trainer:
         masked, weight = (x.view(truth.shape) for x in self.corrupt(anchors.numel(), B, generator))
         labels = torch.where(ours & valid[..., None], self.to_draft[truth], -1)
         weight = weight * (labels >= 0)
-        streak = self.progress() >= (STREAK_FROM[s.kind] if s.streak_from < 0 else s.streak_from)
+        streak = self.progress() >= (
+            DRAFTER_KINDS[s.kind].streak_from if s.streak_from < 0 else s.streak_from
+        )
         keep = (
             torch.ones_like(masked[..., 1:]).nonzero(as_tuple=True)
             if streak

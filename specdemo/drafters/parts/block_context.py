@@ -218,7 +218,7 @@ def load_network(loaded: Any, kind: str) -> Any:
     """The pair's network of that kind, bound to the target (its ``weights`` say in words if they
     are another kind's).
     """
-    from ...models.load import load_drafter
+    from ...models.drafters import load_drafter
 
     return load_drafter(loaded.pair, kind, loaded)
 

@@ -1,0 +1,157 @@
+"""Drafters: read from their folders, checked against a target and bound to it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UserError, first_line
+from .ar_drafter import ArDrafter, ArDrafterConfig
+from .block_drafter import BlockDrafter, BlockDrafterConfig
+from .drafter_files import read_weights
+from .fetch import drafter_folder
+from .kinds import ROLES
+from .load import Loaded
+from .pairs import Pair
+from .validate import check_drafter_config, check_drafter_weights, check_tokenizers
+
+
+def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDrafter:
+    """The pair's drafter of that kind, bound to the target's embedding and head.
+
+    A diffusion kind without weights of its own gets those of ``block``; ``network.weights`` says in
+    words what it runs on. Networks hold no state of a run (that is in their caches), so each is
+    loaded once for ``loaded`` and shared.
+    """
+    if kind not in ROLES:
+        raise UserError(f"There is no drafter kind “{kind}”; kinds are {', '.join(ROLES)}.")
+    if kind in loaded.networks:
+        return loaded.networks[kind]
+    place = pair.drafters.get(kind)
+    if place:
+        net = read_drafter(drafter_folder(place), loaded)
+        if isinstance(net, ArDrafter) != (kind == "ar"):
+            raise UserError(
+                f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml."
+            )
+        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_head_words(net)}"
+    elif kind == "ar" or "block" not in pair.drafters:
+        why = (
+            pair.blocked
+            or "train one with “python -m specdemo train --kind "
+            + kind
+            + "” or name it in models.yaml"
+        )
+        raise UserError(
+            f"The pair {pair.id} has no {'autoregressive' if kind == 'ar' else 'diffusion'}"
+            f" drafter; {why}."
+        )
+    else:
+        # shares every tensor, only the words differ
+        net = copy.copy(load_drafter(pair, "block", loaded))
+        net.weights = (
+            "block weights"
+            f" ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_head_words(net)}, as"
+            f" there are none trained for {kind} yet"
+        )
+    loaded.networks[kind] = net
+    return net
+
+
+def _head_words(net: BlockDrafter | ArDrafter) -> str:
+    return " with a Markov head" if getattr(net, "follow", None) is not None else ""
+
+
+def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:
+    """A drafter from its folder, in the stored precision's bf16 or float32; with ``loaded`` it is
+    checked against that target and bound to it.
+    """
+    folder = Path(folder)
+    raw = _read_config(folder)
+    weights = read_weights(folder)
+    autoregressive = "ArDrafter" in (raw.get("architectures") or ())
+    config = _config(
+        ArDrafterConfig if autoregressive else BlockDrafterConfig, raw, weights, folder
+    )
+    if loaded is not None:
+        _check_fit(config, raw, folder, loaded)
+    net = (ArDrafter if autoregressive else BlockDrafter)(config, weights.get("draft_vocab"))
+    rows = (
+        loaded.model.get_output_embeddings().weight.shape[0]
+        if loaded is not None
+        else config.vocab_size
+    )
+    check_drafter_weights(net, weights, rows, str(folder))
+    net.load_state_dict({k: v for k, v in weights.items() if k in net.state_dict()})
+    net.eval()
+    if loaded is not None:
+        net.to(loaded.device, loaded.dtype).requires_grad_(False)
+        net.bind(
+            loaded.model.get_input_embeddings().weight, loaded.model.get_output_embeddings().weight
+        )
+    return net
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(
+            f"The drafter folder {folder} has no config.json; correct it in models.yaml or train"
+            " one with “python -m specdemo train”."
+        ) from None
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        raise UserError(
+            f"{folder / 'config.json'} is not JSON of a drafter; fetch or train it again."
+        )
+    return raw
+
+
+def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> Any:
+    """Fields that older drafters leave out are told from their weights."""
+    known = {
+        k: v for k, v in raw.items() if k not in ("model_type", "auto_map", "dtype", "torch_dtype")
+    }
+    known.setdefault("qk_norm", "layers.0.self_attn.q_norm.weight" in weights)
+    if cls is BlockDrafterConfig:
+        known.setdefault(
+            "context_projection",
+            "own" if "layers.0.self_attn.context_k_proj.weight" in weights else "shared",
+        )
+        known.setdefault(
+            "markov_rank",
+            weights["markov.out.weight"].shape[-1] if "markov.out.weight" in weights else 0,
+        )
+        known.setdefault("mask_embedding", "learned" if "mask_embedding" in weights else "token")
+    try:
+        return cls(**known)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{folder / 'config.json'} does not describe a drafter ({first_line(error)}); fetch or"
+            " train it again."
+        ) from None
+
+
+def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -> None:
+    target = loaded.model.config
+    if (folder / "tokenizer.json").is_file():
+        from transformers import AutoTokenizer
+
+        check_tokenizers(
+            loaded.tokenizer,
+            AutoTokenizer.from_pretrained(folder, local_files_only=True),
+            str(folder),
+        )
+    if isinstance(config, BlockDrafterConfig):
+        check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
+    elif config.hidden_size != target.get_text_config().hidden_size:
+        raise UserError(
+            f"{folder} has hidden size {config.hidden_size} and the target"
+            f" {target.get_text_config().hidden_size}; choose a drafter made for this target."
+        )
