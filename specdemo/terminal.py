@@ -38,8 +38,7 @@ def parse_params(pairs: list[str]) -> dict[str, str]:
 
 def run_race(args: argparse.Namespace) -> int:
     """The ``race`` command; see ``__main__``."""
-    from .engine.request import Request
-    from .engine.sampling import Sampling
+    from .request import Request, Sampling
 
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     sampling = Sampling(

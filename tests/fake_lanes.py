@@ -7,8 +7,8 @@ import json
 from specdemo.bench.lanes import BASELINE, LaneRun
 from specdemo.bench.run import Plan
 from specdemo.bench.suite import Item
-from specdemo.engine import Sampling
 from specdemo.errors import UserError
+from specdemo.request import Sampling
 
 GREEDY = Sampling().to_dict()
 FACTS = {

@@ -22,9 +22,9 @@ from specdemo.bench.lanes import BASELINE, parse_methods, race_lanes
 from specdemo.bench.report import save_report
 from specdemo.bench.run import measure
 from specdemo.bench.suite import Item
-from specdemo.engine import Sampling
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
+from specdemo.request import Sampling
 
 
 @pytest.fixture()

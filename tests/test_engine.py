@@ -21,19 +21,20 @@ from transformers import (
 )
 
 from specdemo.drafters.parts.base import Draft
-from specdemo.engine import Request, Sampling, race
+from specdemo.engine import race
 from specdemo.engine.exactness import check_exact
 from specdemo.engine.lane import Lane
 from specdemo.engine.load import WIDTHS, Engine, calibrate, equal_widths
 from specdemo.engine.target import Target, bucket
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, Prefill, Start, Verify, dump_trace, parse_trace
+from specdemo.request import Request, Sampling
 
 torch.set_num_threads(1)
 PROMPT = [3, 14, 15, 92, 65]
 
 
-def write(engine, drafter=None, max_new=48, sampling=None, rule="match", **more):
+def write(engine, drafter=None, max_new=48, sampling=None, **more):
     lane = Lane(
         engine,
         Request("x", "ar", sampling=sampling or Sampling(), **more),
@@ -41,7 +42,6 @@ def write(engine, drafter=None, max_new=48, sampling=None, rule="match", **more)
         max_new,
         drafter,
     )
-    lane.request.rule = rule
     with torch.inference_mode():
         lane.prefill()
         while not lane.finish:
@@ -247,8 +247,7 @@ def test_speculative_text_is_the_plain_text():
     truth = write(engine).output
     rng = random.Random(0)
     mixed = lambda ids: [
-        t if rng.random() < 0.7 else rng.randrange(VOCAB)
-        for t in oracle(truth, 5)(ids)
+        t if rng.random() < 0.7 else rng.randrange(VOCAB) for t in oracle(truth, 5)(ids)
     ]  # noqa: E731
     for make in (
         oracle(truth, 5),

@@ -7,9 +7,9 @@ import torch
 from tiny import Proposes, Script, engine_for, oracle, tiny_engine
 
 from specdemo.drafters.parts.base import Draft
-from specdemo.engine import Request, Sampling
 from specdemo.engine.lane import Lane
 from specdemo.events import DraftMade, Verify
+from specdemo.request import Request, Sampling
 
 PROMPT = [3, 14, 15, 9]
 TEXT = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25]

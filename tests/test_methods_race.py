@@ -15,10 +15,10 @@ from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context
 from specdemo.drafters.parts.base import checked
 from specdemo.drafters.parts.trees import expected_streak
-from specdemo.engine import Request, Sampling
 from specdemo.engine import accept as acceptance
 from specdemo.engine.lane import Lane
 from specdemo.engine.target import Target
+from specdemo.request import Request, Sampling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = [3, 14, 15, 92, 65, 3, 14, 15]

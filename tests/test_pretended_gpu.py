@@ -14,13 +14,13 @@ from tiny_models import make_tiny_target
 
 from specdemo.bench import device
 from specdemo.drafters import METHODS
-from specdemo.engine import Request, race
+from specdemo.engine import race
 from specdemo.engine.load import Engine
 from specdemo.engine.passes import draft_pass
-from specdemo.engine.sampling import Sampling
 from specdemo.engine.target import Target
 from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
+from specdemo.request import Request, Sampling
 from specdemo.training import corpus, train
 from specdemo.training.data import write_shard
 from specdemo.training.initialize import fresh

@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from specdemo.drafters import METHODS
-from specdemo.engine import Request, Sampling, race
+from specdemo.engine import race
 from specdemo.errors import UserError
 from specdemo.events import Done, DraftMade, Verify, load_trace
 from specdemo.models.drafters import load_drafter
+from specdemo.request import Request, Sampling
 
 ROOT = Path(__file__).resolve().parent.parent
 MATHS = (

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from specdemo.drafters.parts.base import Draft
-from specdemo.engine import Sampling
-from specdemo.engine.sampling import Noise, Rows
+from specdemo.engine.sampling import Noise, Rows, processors
+from specdemo.request import Sampling
 
 torch.set_num_threads(1)
 
@@ -20,7 +20,7 @@ def test_rows_see_exactly_what_one_by_one_decoding_sees():
     logits, noise = torch.randn(4, 16), Noise(4, 16)
     rows = Rows(logits, [1, 2, 4], draft, sampling, noise)
     for row, prefix in enumerate([[1, 2, 4], [1, 2, 4, 4], [1, 2, 4, 4, 5], [1, 2, 4, 4, 6]]):
-        expected = sampling.processors()(torch.tensor([prefix]), logits[row : row + 1].clone())[0]
+        expected = processors(sampling)(torch.tensor([prefix]), logits[row : row + 1].clone())[0]
         assert torch.equal(rows.scores(row), expected)
         assert rows.pick(row) == int((expected + noise.at(len(prefix))).argmax())
 

@@ -13,11 +13,12 @@ import pytest
 import torch
 from tiny_models import features_of, make_tiny_target
 
-from specdemo.engine import Request, race
+from specdemo.engine import race
 from specdemo.engine.load import make_engine
 from specdemo.errors import UserError
 from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
+from specdemo.request import Request
 from specdemo.training import checkpoint
 from specdemo.training.batch_generate import ANSWER, Chat, Writer
 from specdemo.training.corpus import add_arguments as corpus_arguments

@@ -81,8 +81,8 @@ def bench_main(args: argparse.Namespace) -> int:
     loads.
     """
     from ..drafters import METHODS
-    from ..engine import Request, Sampling
     from ..models.pairs import get_pair, with_drafter
+    from ..request import Request, Sampling
 
     if args.repeats < 1:
         raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
@@ -222,7 +222,7 @@ def short_run(
     Nothing is written to disk. ``cancel`` ends it within one round; what is complete stays in the
     last report.
     """
-    from ..engine import Sampling
+    from ..request import Sampling
 
     sampling = sampling or Sampling()
     specs, items = parse_methods(methods), from_prompts(prompts)

@@ -166,7 +166,8 @@ def races(
     """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every
     answer was exact.
     """
-    from ..engine import Request, race
+    from ..engine import race
+    from ..request import Request
 
     out: dict[str, Any] = {}
     for method in methods:

@@ -16,7 +16,7 @@ from ..events import Done, Start, Verify
 
 # the engine brings torch along, which reading a report or a help text need not wait for
 if TYPE_CHECKING:
-    from ..engine import Sampling
+    from ..request import Sampling
 
 BASELINE = "ar"
 
@@ -151,7 +151,8 @@ def race_lanes(
 def _lane(
     engine: Any, spec: Spec, sampling: Sampling, max_new_tokens: int, cancel: threading.Event | None
 ) -> Lane:
-    from ..engine import Request, race
+    from ..engine import race
+    from ..request import Request
 
     plain = spec.label == BASELINE
 

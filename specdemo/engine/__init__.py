@@ -4,7 +4,5 @@ written, and time it fairly.
 
 from .load import Engine, load_engine
 from .race import race
-from .request import Request
-from .sampling import Sampling
 
-__all__ = ["Engine", "Request", "Sampling", "load_engine", "race"]
+__all__ = ["Engine", "load_engine", "race"]

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from ..errors import UserError
+from ..request import RULES
 
 if TYPE_CHECKING:
     from ..drafters.parts.base import Draft
-
-RULES = ("match", "ratio", "point-mass")
 
 
 class Rows(Protocol):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..request import Request
 from .lane import Lane
-from .request import Request
 
 if TYPE_CHECKING:
     from .load import Engine

@@ -14,8 +14,8 @@ import torch
 
 from ..drafters.parts.base import Context, Draft, Drafter, Verdict
 from ..events import ArToken, DraftMade, Event, Prefill
+from ..request import Request
 from .accept import Accepted, accept
-from .request import Request
 from .sampling import Noise, Rows
 from .text import StopRule
 from .verify_event import verify_event

@@ -15,10 +15,10 @@ from .. import __version__
 from ..drafters import METHODS
 from ..errors import UserError
 from ..events import Done, Event, Start
+from ..request import Request
 from .exactness import check_exact, first_difference
 from .lane import Lane
 from .load import Engine
-from .request import Request
 
 
 def race(

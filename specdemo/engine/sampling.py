@@ -10,9 +10,6 @@ on its accepted path.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
-
 import torch
 from transformers import (
     LogitsProcessorList,
@@ -24,69 +21,24 @@ from transformers import (
 )
 
 from ..drafters.parts.base import Draft
-from ..errors import UserError
-
-_LIMITS = {  # name: (lowest, highest, whole number)
-    "temperature": (0.0, 5.0, False),
-    "top_k": (0, 1_000_000, True),
-    "top_p": (0.0, 1.0, False),
-    "min_p": (0.0, 1.0, False),
-    "repetition_penalty": (0.1, 5.0, False),
-    "seed": (0, 2**31 - 1, True),
-}
+from ..request import Sampling
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How the target chooses. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and
-    repetition_penalty 1 are off.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, (low, high, whole) in _LIMITS.items():
-            value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not math.isfinite(value)
-                or not low <= value <= high
-                or (whole and value != int(value))
-            ):
-                kind = "a whole number" if whole else "a number"
-                raise UserError(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
-            object.__setattr__(self, name, int(value) if whole else float(value))
-        if self.top_p == 0:
-            raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    def processors(self) -> LogitsProcessorList:
-        """The library's own processors in the order ``generate`` applies them."""
-        chain = LogitsProcessorList()
-        if self.repetition_penalty != 1:
-            chain.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
-        if not self.greedy:
-            if self.temperature != 1:
-                chain.append(TemperatureLogitsWarper(self.temperature))
-            if self.top_k:
-                chain.append(TopKLogitsWarper(self.top_k))
-            if self.top_p < 1:
-                chain.append(TopPLogitsWarper(self.top_p))
-            if self.min_p > 0:
-                chain.append(MinPLogitsWarper(self.min_p))
-        return chain
+def processors(sampling: Sampling) -> LogitsProcessorList:
+    """The library's own processors in the order ``generate`` applies them."""
+    chain = LogitsProcessorList()
+    if sampling.repetition_penalty != 1:
+        chain.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+    if not sampling.greedy:
+        if sampling.temperature != 1:
+            chain.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k:
+            chain.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            chain.append(TopPLogitsWarper(sampling.top_p))
+        if sampling.min_p > 0:
+            chain.append(MinPLogitsWarper(sampling.min_p))
+    return chain
 
 
 class Noise:
@@ -128,7 +80,7 @@ class Rows:
             sampling,
             noise,
         )
-        self._chain = sampling.processors()
+        self._chain = processors(sampling)
         self._scores: dict[int, torch.Tensor] = {}
         self._noised: dict[int, torch.Tensor] = {}
         self._plain = sampling.greedy and not self._chain

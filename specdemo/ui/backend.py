@@ -14,7 +14,7 @@ from ..errors import UserError
 
 def make_request(ask: dict[str, Any]) -> Any:
     """An ``engine.Request`` from plain data; refuses what cannot run."""
-    from ..engine import Request, Sampling
+    from ..request import Request, Sampling
 
     return Request(**(ask | {"sampling": Sampling(**ask["sampling"])}))
 

@@ -6,7 +6,8 @@ import pytest
 from tools import serving, state, view_of
 
 from specdemo.drafters import METHODS
-from specdemo.engine import Request, race
+from specdemo.engine import race
+from specdemo.request import Request
 from specdemo.ui.backend import Backend
 
 expect = pytest.importorskip("playwright.sync_api").expect

@@ -1,0 +1,186 @@
+"""What a race is asked to do, checked once. The page, the public endpoint, the command line and the
+bench build a :class:`Request`; everything behind them trusts it. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Self, get_args
+
+from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+
+from .drafters import METHODS
+from .drafters.parts.base import checked
+from .errors import UserError
+
+Rule = Literal["match", "ratio", "point-mass"]
+Lanes = Literal["both", "spec", "ar"]
+Check = Literal["", "exact"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+LANES: tuple[Lanes, ...] = get_args(Lanes)
+
+MAX_NEW_TOKENS = 4096
+LAST_SEED = 2**31 - 1
+SAMPLING_LIMITS: dict[str, tuple[float, float, bool]] = {  # name: (lowest, highest, whole number)
+    "temperature": (0.0, 5.0, False),
+    "top_k": (0, 1_000_000, True),
+    "top_p": (0.0, 1.0, False),
+    "min_p": (0.0, 1.0, False),
+    "repetition_penalty": (0.1, 5.0, False),
+    "seed": (0, LAST_SEED, True),
+}
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Sampling:
+    """How the target chooses a token. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and
+    repetition_penalty 1 are off.
+
+    Raises:
+        UserError: a value is not a finite number within ``SAMPLING_LIMITS``.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _within_limits(cls, value: Any, info: ValidationInfo) -> float:
+        name = str(info.field_name)
+        low, high, whole = SAMPLING_LIMITS[name]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+            or not low <= value <= high
+            or (whole and value != int(value))
+        ):
+            kind = "a whole number" if whole else "a number"
+            raise UserError(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
+        if name == "top_p" and value == 0:
+            raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
+        return int(value) if whole else float(value)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", validate_default=True))
+class Request:
+    """One race.
+
+    Args:
+        prompt: the user's message; the engine puts it into the target's chat form.
+        method: a key of ``METHODS``.
+        params: the method's own parameters, by name (others keep their defaults) or as an instance
+            of the method's parameter class, which is what the attribute always holds.
+        rule: ``match`` keeps the target's very tokens, ``ratio`` and ``point-mass`` keep its
+            distribution.
+        stop: strings that end the answer (cut from its text).
+        record: whether the draft's frames and per-node probabilities are wanted; never changes what
+            is written.
+        lanes: ``both``, or one alone (a bench that has the other already).
+        check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one
+            row, and compares (see ``engine/exactness.py``).
+
+    Raises:
+        UserError: something in it cannot run; one sentence that says what to do.
+    """
+
+    prompt: str
+    method: str = "block"
+    params: Any = dataclasses.field(default_factory=dict)
+    sampling: Sampling = dataclasses.field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    rule: Rule = "match"
+    stop: tuple[str, ...] = ()
+    record: bool = True
+    lanes: Lanes = "both"
+    check: Check = ""
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _not_empty(cls, value: Any) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise UserError("The prompt is empty; type a question or choose an example.")
+        return value
+
+    @field_validator("method", "rule", "lanes", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: ValidationInfo) -> str:
+        if info.field_name == "method" and value not in tuple(METHODS):
+            raise UserError(f"There is no method “{value}”; choose one of {', '.join(METHODS)}.")
+        if info.field_name == "rule" and value not in RULES:
+            raise UserError(
+                f"There is no acceptance rule “{value}”; choose one of {', '.join(RULES)}."
+            )
+        if info.field_name == "lanes" and value not in LANES:
+            raise UserError(f"lanes must be one of {', '.join(LANES)}, not {value!r}.")
+        return value
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
+        params = METHODS[info.data["method"]].params
+        if isinstance(value, params):
+            return value
+        if not isinstance(value, Mapping):
+            raise UserError('Parameters are given by name, for instance {"gamma": 7}.')
+        return checked(params, dict(value))
+
+    @field_validator("max_new_tokens", mode="before")
+    @classmethod
+    def _some_tokens(cls, value: Any) -> int:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not 1 <= value <= MAX_NEW_TOKENS
+        ):
+            raise UserError(
+                f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not"
+                f" {value!r}."
+            )
+        return value
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)) or not all(isinstance(s, str) and s for s in value):
+            raise UserError("Stop strings must be a list of texts that are not empty.")
+        return tuple(value)
+
+    @field_validator("check", mode="before")
+    @classmethod
+    def _known_check(cls, value: Any, info: ValidationInfo) -> str:
+        possible = info.data["rule"] == "match" and info.data["lanes"] != "ar"
+        if value not in get_args(Check) or (value and not possible):
+            raise UserError(
+                "The check must be “exact”, and it needs the rule “match” and a speculative lane."
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _lossless(self) -> Self:
+        if why := METHODS[self.method].refuse(self.rule, self.params):
+            raise UserError(why)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, from which :meth:`from_dict` makes the same request in another process."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Request:
+        """Raises UserError, as building one does."""
+        return cls(**(dict(data) | {"sampling": Sampling(**data["sampling"])}))

@@ -1,0 +1,42 @@
+"""A request is checked once, where it is built, and is the same in every process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from specdemo.drafters import METHODS
+from specdemo.errors import UserError
+from specdemo.request import Request, Sampling
+
+
+def test_it_loads_no_torch():
+    code = "import sys, specdemo.request; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_request_reaches_another_process_unchanged(method):
+    request = Request(
+        "Hello", method, sampling=Sampling(0.7, 5, seed=3), stop=("END",), record=False
+    )
+    assert isinstance(request.params, METHODS[method].params)
+    assert Request.from_dict(json.loads(json.dumps(request.to_dict()))) == request
+
+
+def test_it_cannot_change_after_it_was_checked():
+    request = Request("Hello")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.rule = "ratio"
+    with pytest.raises(UserError, match="cannot use the rule"):
+        dataclasses.replace(request, rule="ratio")
+
+
+@pytest.mark.parametrize("params", [{"gamma": 99}, {"unknown": 1}, [1], "gamma=7", None])
+def test_parameters_are_named_and_within_their_limits(params):
+    with pytest.raises(UserError):
+        Request("Hello", "block", params)
