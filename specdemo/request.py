@@ -13,7 +13,6 @@ from pydantic import ConfigDict, ValidationInfo, field_validator, model_validato
 from pydantic.dataclasses import dataclass
 
 from .drafters import METHODS
-from .drafters.parts.base import checked
 from .errors import UserError
 
 Rule = Literal["match", "ratio", "point-mass"]
@@ -132,12 +131,12 @@ class Request:
     @field_validator("params", mode="before")
     @classmethod
     def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
-        params = METHODS[info.data["method"]].params
-        if isinstance(value, params):
+        method = METHODS[info.data["method"]]
+        if isinstance(value, method.params):
             return value
         if not isinstance(value, Mapping):
             raise UserError('Parameters are given by name, for instance {"gamma": 7}.')
-        return checked(params, dict(value))
+        return method.parse_params(value)
 
     @field_validator("max_new_tokens", mode="before")
     @classmethod
@@ -178,7 +177,7 @@ class Request:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which :meth:`from_dict` makes the same request in another process."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"params": self.params.model_dump()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Request:

@@ -14,7 +14,7 @@ import torch
 
 from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context
-from specdemo.drafters.parts.base import Context, checked
+from specdemo.drafters.parts.base import Context
 from specdemo.drafters.parts.candidates import Table
 from specdemo.drafters.parts.ngram import NgramModel, SuffixIndex
 from specdemo.drafters.parts.trees import (
@@ -323,8 +323,8 @@ def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
         )
 
     net = FakeNet(script)
-    drafter = METHODS["block"].make(
-        loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 3})
+    drafter = METHODS["block"].build(
+        loaded(monkeypatch, block=net), METHODS["block"].parse_params({"gamma": 3})
     )
     assert drafter.layer_ids == (1, 3) and drafter.weights == "scripted"
     drafter.start([5, 6, 7], 32)
@@ -345,26 +345,26 @@ def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
     )
     assert seen.frames[0].top[1] == [[3, pytest.approx(0.6)], [2, pytest.approx(0.4)]]
     with pytest.raises(UserError, match="block of 7 masks"):
-        METHODS["block"].make(
-            loaded(monkeypatch, block=net), checked(METHODS["block"].params, {"gamma": 8})
+        METHODS["block"].build(
+            loaded(monkeypatch, block=net), METHODS["block"].parse_params({"gamma": 8})
         )
 
 
 def test_lookup_and_plain():
-    drafter = METHODS["lookup"].make(loaded(), checked(METHODS["lookup"].params, {"gamma": 4}))
+    drafter = METHODS["lookup"].build(loaded(), METHODS["lookup"].parse_params({"gamma": 4}))
     drafter.start([1, 2, 3, 4], 64)
     assert drafter.propose(context([1, 2, 3, 4, 1, 2])).tokens == [3, 4, 1, 2]
     assert drafter.propose(context([1, 2, 3, 4, 1, 2, 3], budget=2)).tokens == [4, 1]
     draft = drafter.propose(context([1, 2, 3, 4, 1, 2, 3, 9], record=True))
     assert draft.tokens == [] and "nowhere" in draft.notes["why"]
-    plain = METHODS["ar"].make(loaded(), checked(METHODS["ar"].params, {}))
+    plain = METHODS["ar"].build(loaded(), METHODS["ar"].parse_params({}))
     plain.start([1], 8)
     assert plain.propose(context([1, 2])).tokens == []
 
 
 def test_rules_that_lose_are_refused_in_one_sentence():
     for name, method in METHODS.items():
-        params = checked(method.params, {})
+        params = method.parse_params({})
         assert method.refuse(method.rules[0], params) is None
         for rule in {"match", "ratio", "point-mass"} - set(method.rules):
             said = method.refuse(rule, params)
@@ -379,13 +379,13 @@ def test_rules_that_lose_are_refused_in_one_sentence():
 @pytest.mark.parametrize("bad", [0, -1, 10**6, float("nan"), float("inf"), 2.5, "seven", None])
 def test_hostile_gamma_is_refused_in_one_sentence(bad):
     for method in METHODS.values():
-        if "gamma" in method.params.__dataclass_fields__:
+        if "gamma" in method.params.model_fields:
             with pytest.raises(UserError, match=r"^gamma must be .*\.$"):
-                checked(method.params, {"gamma": bad})
+                method.parse_params({"gamma": bad})
 
 
 def test_unknown_and_crossed_parameters_are_refused():
     with pytest.raises(UserError, match="no parameter “beta”"):
-        checked(METHODS["block"].params, {"beta": 1})
+        METHODS["block"].parse_params({"beta": 1})
     with pytest.raises(UserError, match="shortest"):
-        checked(METHODS["lookup"].params, {"shortest": 5, "longest": 3})
+        METHODS["lookup"].parse_params({"shortest": 5, "longest": 3})

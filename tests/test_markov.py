@@ -14,7 +14,6 @@ from tiny_models import features_of, make_tiny_drafter
 
 from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context
-from specdemo.drafters.parts.base import checked
 from specdemo.drafters.parts.trees import best_first
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
@@ -146,20 +145,18 @@ def test_the_best_first_tree_follows_the_head():
 
 @pytest.mark.parametrize("name", ["block", "tree", "d2sd", "best"])
 def test_methods_draft_what_follows_and_can_be_told_not_to(monkeypatch, name):
-    for follow, want in (("yes", [1, 4]), ("no", [1, 3])):
-        extra = {"branches": 0} if name == "d2sd" else {"sleep": "no"} if name == "best" else {}
-        drafter = METHODS[name].make(
+    for markov_head, want in ((True, [1, 4]), (False, [1, 3])):
+        extra = {"branches": 0} if name == "d2sd" else {"adaptive": False} if name == "best" else {}
+        drafter = METHODS[name].build(
             loaded(monkeypatch, block=scripted(block_size=3)),
-            checked(METHODS[name].params, {"gamma": 2, "follow": follow, **extra}),
+            METHODS[name].parse_params({"gamma": 2, "markov_head": markov_head, **extra}),
         )
         drafter.start([5, 6], 16)
         draft = drafter.propose(context([5, 6, 7], (0, 2), record=True, row_ms=lambda rows: 10.0))
         first = draft.parent.index(0) if name in ("tree", "best") else 1
-        assert [draft.tokens[0], draft.tokens[first]] == want, (follow, draft)
+        assert [draft.tokens[0], draft.tokens[first]] == want, (markov_head, draft)
         if name != "d2sd":
-            assert [f.ids for f in draft.frames] == (
-                [[1, 3], [1, 4]] if follow == "yes" else [[1, 3]]
-            )
+            assert [f.ids for f in draft.frames] == ([[1, 3], [1, 4]] if markov_head else [[1, 3]])
 
 
 # -- on disk and in training -----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from test_drafters import FakeNet, context, loaded, logs
 from specdemo.drafters import METHODS, best
 from specdemo.drafters.best import COPIED, SECOND, Plan
 from specdemo.drafters.parts.adaptive import Calibration, Pace, Smooth
-from specdemo.drafters.parts.base import Verdict, checked
+from specdemo.drafters.parts.base import Verdict
 from specdemo.drafters.parts.candidates import Table
 from specdemo.drafters.parts.ngram import Followers
 from specdemo.drafters.parts.trees import best_first
@@ -182,8 +182,8 @@ def clock(monkeypatch):
 
 
 def start(monkeypatch, net, params=None, prompt=(1, 2, 3)):
-    drafter = METHODS["best"].make(
-        loaded(monkeypatch, block=net), checked(METHODS["best"].params, params or {})
+    drafter = METHODS["best"].build(
+        loaded(monkeypatch, block=net), METHODS["best"].parse_params(params or {})
     )
     drafter.start(list(prompt), 256)
     return drafter
@@ -264,7 +264,7 @@ def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
 
 def test_without_sleep_every_round_drafts(monkeypatch, clock):
     net = FakeNet(wrong, block_size=16)
-    drafter = start(monkeypatch, net, {"sleep": "no", "copies": 0})
+    drafter = start(monkeypatch, net, {"adaptive": False, "copies": 0})
     for turn in range(30):
         drafter.propose(
             context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), row_ms=lambda n: 20.0)

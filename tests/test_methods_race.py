@@ -13,7 +13,6 @@ from tiny_models import make_tiny_drafter, make_tiny_target
 
 from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context
-from specdemo.drafters.parts.base import checked
 from specdemo.drafters.parts.trees import expected_streak
 from specdemo.engine import accept as acceptance
 from specdemo.engine.lane import Lane
@@ -37,8 +36,8 @@ def engine():
 
 
 def write(engine, method, sampling, record=False, rule="match", new=20):
-    params = checked(METHODS[method].params, {})
-    drafter = None if method == "plain" else METHODS[method].make(engine.loaded, params)
+    params = METHODS[method].parse_params({})
+    drafter = None if method == "plain" else METHODS[method].build(engine.loaded, params)
     lane = Lane(
         engine,
         Request("x", method, params, sampling=sampling, record=record, rule=rule),
@@ -70,14 +69,14 @@ def test_d2sd_verifies_by_cascade_too(engine):
     """Chosen by name, it reaches the engine's pass and writes the same text (fp32, where no
     near-tie moves).
     """
-    params = checked(METHODS["d2sd"].params, {"verify": "cascade"})
+    params = METHODS["d2sd"].parse_params({"verify": "cascade"})
     lane, kinds = (
         Lane(
             engine,
             Request("x", "d2sd", params),
             PROMPT,
             20,
-            METHODS["d2sd"].make(engine.loaded, params),
+            METHODS["d2sd"].build(engine.loaded, params),
         ),
         [],
     )
@@ -101,7 +100,7 @@ def test_self_selection_shows_the_targets_own_scores(engine):
     """Under point-mass every draft carries the streak the target's probabilities promise, and the
     one with the highest is the chosen one.
     """
-    params = checked(METHODS["specdiff2"].params, {"drafts": 6})
+    params = METHODS["specdiff2"].parse_params({"drafts": 6})
     request = Request(
         "x",
         "specdiff2",
@@ -111,7 +110,7 @@ def test_self_selection_shows_the_targets_own_scores(engine):
         rule="point-mass",
     )
     lane, seen = (
-        Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].make(engine.loaded, params)),
+        Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].build(engine.loaded, params)),
         0,
     )
     with torch.inference_mode():
@@ -184,7 +183,7 @@ def distance(monkeypatch, method, params, script):
     stand_in = loaded(monkeypatch, block=FakeNet(script))
     stand_in.model.config.vocab_size = V
     drafter, branches, got = (
-        METHODS[method].make(stand_in, checked(METHODS[method].params, params)),
+        METHODS[method].build(stand_in, METHODS[method].parse_params(params)),
         Branches(),
         torch.zeros(V, V).double(),
     )
@@ -236,7 +235,7 @@ def test_the_refused_q_breaks_the_law(monkeypatch):
     """Filling the surer second mask first and calling its first distribution q: what refuse()
     refuses, and why.
     """
-    assert METHODS["specdiff"].refuse("ratio", checked(METHODS["specdiff"].params, {"q": "reveal"}))
+    assert METHODS["specdiff"].refuse("ratio", METHODS["specdiff"].parse_params({"q": "reveal"}))
     assert distance(monkeypatch, "specdiff", {"gamma": 2, "steps": 2, "q": "reveal"}, steps) > 0.01
 
 

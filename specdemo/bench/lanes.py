@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import METHODS
-from ..drafters.parts.base import checked
 from ..errors import UserError
 from ..events import Done, Start, Verify
 
@@ -126,7 +125,7 @@ def _spec(label: str) -> Spec:
         params[key] = value
     rule = params.pop("rule", method.rules[0])
     # all of it is refused here, before anything is loaded
-    why = method.refuse(rule, checked(method.params, params))
+    why = method.refuse(rule, method.parse_params(params))
     if why:
         raise UserError(why)
     return Spec(label, name, rule, params)

@@ -4,12 +4,13 @@ Importing it loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import ar, ar_draft, best, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
 from .parts.base import Drafter
+from .parts.params import MethodParams, parse_params, upgrade_params
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,9 @@ class Method:
     Attributes:
         name, title: for the command line and for people.
         explain: two sentences for a student.
-        params: dataclass of its parameters; every field carries limits and one line of help.
-        build: makes the drafter from ``models.Loaded`` and checked parameters.
+        params: declares its parameters, with limits and one line of help each.
+        build: makes the drafter from ``models.Loaded`` and checked parameters, its network loaded;
+            raises UserError where the parameters do not fit the network.
         rules: acceptance rules that keep this method lossless, the default first.
         why_not: for every other rule, why it would not be.
         forbid: what only some parameters rule out; a sentence or None.
@@ -30,7 +32,7 @@ class Method:
     name: str
     title: str
     explain: str
-    params: type
+    params: type[MethodParams]
     build: Callable[[Any, Any], Drafter]
     rules: tuple[str, ...] = ("match",)
     why_not: dict[str, str] = field(default_factory=dict)
@@ -65,11 +67,11 @@ class Method:
             )
         return None
 
-    def make(self, loaded: Any, params: Any) -> Drafter:
-        """The drafter, its network loaded. Raises UserError where the parameters do not fit the
-        network.
+    def parse_params(self, values: Mapping[str, Any]) -> MethodParams:
+        """Checked parameters from outside values; old spellings are upgraded first. Raises
+        UserError.
         """
-        return self.build(loaded, params)
+        return parse_params(self.params, upgrade_params(self.name, values))
 
 
 METHODS: dict[str, Method] = {

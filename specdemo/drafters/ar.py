@@ -4,14 +4,13 @@ engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .parts.base import Context, Draft, Verdict
+from .parts.params import MethodParams
 
 
-@dataclass(frozen=True)
-class Params:
+class Params(MethodParams):
     """Plain decoding has none."""
 
 

@@ -4,17 +4,18 @@ round (arXiv 2211.17192).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from .parts.base import Context, Draft, Verdict, number
+from pydantic import Field
+
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
+from .parts.params import MethodParams
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(
-        5, 1, 15, "Tokens the small drafter writes a round, each with a pass of its own"
+class Params(MethodParams):
+    gamma: int = Field(
+        5, ge=1, le=15, description="Tokens drafted per round, one drafter pass each, γ"
     )
 
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from .parts.adaptive import Calibration, Cell, Pace, Smooth
-from .parts.base import Context, Draft, Verdict, choice, follows, number
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Table, frames
 from .parts.ngram import Followers
+from .parts.params import MarkovHead, MethodParams
 from .parts.trees import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
 
 # how often a copied token is right after 1, 2, … words that match, until the run says otherwise
@@ -34,18 +36,15 @@ NOTHING = Table([])  # what a sleeping network says
 Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn about it
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(8, 1, 15, "Masks in the block, so the depth to which the network drafts")
-    copies: int = number(
-        3,
-        0,
-        8,
-        "Most followers of the same words earlier in the text that join the tree at a node; 0 for"
-        " none",
+class Params(MethodParams):
+    gamma: int = Field(
+        8, ge=1, le=15, description="Masks per block, the depth of the drafter's candidates, γ"
     )
-    sleep: str = choice("yes", ("yes", "no"), "Whether the network sleeps while it does not pay")
-    follow: str = follows()
+    copies: int = Field(
+        3, ge=0, le=8, description="Max n-gram continuations added per node (0 = off)"
+    )
+    adaptive: bool = Field(True, description="Pause drafting while it does not pay")
+    markov_head: MarkovHead = True
 
 
 class Plan:
@@ -149,7 +148,7 @@ class Best:
         self.ran = self._wakes(context, free, free_rate)
         table = NOTHING
         if self.ran:
-            table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
+            table = self.session.table(context, self.params.gamma, self.params.markov_head)
             self.nodes, _ = self._grow(table, context)
         else:
             self.nodes = free
@@ -205,7 +204,7 @@ class Best:
         return self.draft_ms.value / (self.slowness.value or 1.0)
 
     def _wakes(self, context: Context, free: list[Node], free_rate: float) -> bool:
-        if self.params.sleep == "no":
+        if not self.params.adaptive:
             return True
         with_ms = (
             context.row_ms(min(round(self.rows.value) or 12, context.budget + 1))

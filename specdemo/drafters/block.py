@@ -4,17 +4,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from .parts.base import Context, Draft, Verdict, follows, number
+from pydantic import Field
+
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
+from .parts.params import MarkovHead, MethodParams
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens a round")
-    follow: str = follows()
+class Params(MethodParams):
+    gamma: int = Field(
+        7, ge=1, le=15, description="Masks per block, the tokens drafted per round, γ"
+    )
+    markov_head: MarkovHead = True
 
 
 class BlockChain:
@@ -33,7 +36,7 @@ class BlockChain:
         self.session.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
+        table = self.session.table(context, self.params.gamma, self.params.markov_head)
         rows = table.chain()
         return Draft.chain(
             [row[0][0] for row in rows],

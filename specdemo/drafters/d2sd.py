@@ -5,26 +5,28 @@ be refused (arXiv 2606.04446).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from ..errors import UserError
-from .parts.base import Context, Draft, Verdict, choice, follows, number
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
+from .parts.params import MarkovHead, MethodParams
 from .parts.trees import Trie, boundary_scores
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(7, 1, 15, "Masks in the block (the paper: 15)")
-    branches: int = number(4, 0, 15, "K, how many likely boundaries get a second draft")
-    verify: str = choice(
-        "trie",
-        ("trie", "cascade"),
-        "Attention of the verification: over one trie, bit for bit that of plain decoding, or the"
-        " paper's cascade, faster, where a near-tie may fall differently",
+class Params(MethodParams):
+    gamma: int = Field(7, ge=1, le=15, description="Masks per block, γ (paper: 15)")
+    branches: int = Field(
+        4, ge=0, le=15, description="Second drafts per round, K, at the likeliest rejection points"
     )
-    follow: str = follows()
+    verify: Literal["trie", "cascade"] = Field(
+        "trie",
+        description="Verification attention: trie is bitwise equal to plain decoding; cascade (the"
+        " paper's) is faster, but near-ties may resolve differently",
+    )
+    markov_head: MarkovHead = True
 
     def check(self) -> None:
         if self.branches > self.gamma:
@@ -68,9 +70,7 @@ class D2SD:
         features = context.take_features()
         for one in dict.fromkeys((self.first, self.second)):
             one.extend(*features)
-        table = self.first.table(
-            context, self.params.gamma, self.params.follow == "yes", fresh=False
-        )
+        table = self.first.table(context, self.params.gamma, self.params.markov_head, fresh=False)
         rows = table.chain()
         guess, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
         scores = boundary_scores(conf)
@@ -114,7 +114,7 @@ class D2SD:
         hidden = self.second.hidden(blocks, len(context.ids) - 1)
         slots = [(b, k) for b, i in enumerate(where) for k in range(i + 1, gamma + 1)]
         table = self.second.tabled(
-            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.follow == "yes"
+            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.markov_head
         )
         ends = list(itertools.accumulate((gamma - i for i in where), initial=0))
         return [table.chain(*edge) for edge in itertools.pairwise(ends)]

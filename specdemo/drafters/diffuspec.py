@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from ..errors import UserError
-from .parts.base import Context, Draft, Verdict, choice, number
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
 from .parts.ngram import NgramModel
+from .parts.params import MethodParams
 from .parts.trees import Trie
 
 ORDER = 3  # of the n-gram model, as in the paper
@@ -25,31 +27,33 @@ MOST = 15  # M_max, most candidates of one position
 Row = Sequence[tuple[int, float]]
 
 
-@dataclass(frozen=True)
-class Params:
-    k_max: int = number(10, 1, 15, "Longest draft, in masks (the paper: 30)")
-    k_min: int = number(5, 1, 15, "Shortest draft (the paper: 20)")
-    steps: int = number(1, 1, 8, "Refinement passes S before the lattice is read")
-    beam: int = number(3, 1, 16, "Paths kept by the search, B")
-    tau: float = number(
-        0.8,
-        0.05,
-        1.0,
-        "A position keeps the fewest candidates with this much probability together, τ",
+class Params(MethodParams):
+    k_max: int = Field(10, ge=1, le=15, description="Maximum draft length in masks (paper: 30)")
+    k_min: int = Field(5, ge=1, le=15, description="Minimum draft length in masks (paper: 20)")
+    steps: int = Field(1, ge=1, le=8, description="Denoising steps before the lattice is read, S")
+    beam: int = Field(3, ge=1, le=16, description="Beam width of the path search, B")
+    tau: float = Field(0.8, ge=0.05, le=1.0, description="Top-p mass kept per position, τ")
+    mix: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="Weight of the drafter against the n-gram model in a path's score, λ (1 ="
+        " drafter only)",
     )
-    mix: float = number(
-        0.5, 0.0, 1.0, "λ: 1 trusts the diffusion model alone, 0 the n-grams of the text so far"
+    paths: int = Field(
+        1, ge=1, le=16, description="Best paths verified together as one tree (paper: 1)"
     )
-    paths: int = number(
-        1, 1, 16, "How many of the best paths are verified, as one tree (the paper: 1)"
-    )
-    length: str = choice(
+    length: Literal["corrected", "paper", "fixed"] = Field(
         "corrected",
-        ("corrected", "paper", "fixed"),
-        "Draft length: adaptive from an unbiased start, adaptive as printed, or always k_max",
+        description="Draft length: adaptive with bias-corrected averages, adaptive as printed in"
+        " the paper, or always k_max",
     )
-    delta: int = number(5, 0, 15, "Masks added when whole drafts are accepted, δ (the paper: 10)")
-    rho: float = number(0.5, 0.05, 1.0, "How fast the averages of the controller move, ρ")
+    delta: int = Field(
+        5, ge=0, le=15, description="Masks added when whole drafts are accepted, δ (paper: 10)"
+    )
+    rho: float = Field(
+        0.5, ge=0.05, le=1.0, description="Update rate of the controller's moving averages, ρ"
+    )
 
     def check(self) -> None:
         if self.k_min > self.k_max:

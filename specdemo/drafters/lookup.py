@@ -4,19 +4,20 @@ followed them is proposed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from ..errors import UserError
-from .parts.base import Context, Draft, Verdict, number
+from .parts.base import Context, Draft, Verdict
 from .parts.ngram import SuffixIndex
+from .parts.params import MethodParams
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(7, 1, 32, "How many tokens are copied each round")
-    longest: int = number(4, 1, 8, "Longest run of last tokens to look for")
-    shortest: int = number(1, 1, 8, "Shortest run that counts as found")
+class Params(MethodParams):
+    gamma: int = Field(7, ge=1, le=32, description="Tokens copied per round")
+    longest: int = Field(4, ge=1, le=8, description="Longest n-gram to look up")
+    shortest: int = Field(1, ge=1, le=8, description="Shortest n-gram that counts as a match")
 
     def check(self) -> None:
         if self.shortest > self.longest:

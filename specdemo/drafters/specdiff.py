@@ -5,36 +5,41 @@ draft costs (arXiv 2408.05636).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from ..errors import UserError
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
-from .parts.base import Context, Draft, Verdict, choice, number
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
+from .parts.params import MethodParams
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(10, 1, 15, "Masks in the block, so drafted tokens a round")
-    steps: int = number(2, 1, 15, "Denoising steps T; the masks are shared out evenly among them")
-    reveal: str = choice(
-        "confidence",
-        ("confidence", "left-to-right"),
-        "Which masks a step fills: the surest ones, or the first ones",
+class Params(MethodParams):
+    gamma: int = Field(
+        10, ge=1, le=15, description="Masks per block, the tokens drafted per round, γ"
     )
-    q: str = choice(
+    steps: int = Field(
+        2,
+        ge=1,
+        le=15,
+        description="Denoising steps per block, T; the masks are divided evenly among them",
+    )
+    reveal: Literal["confidence", "left-to-right"] = Field(
+        "confidence", description="Masks filled in each step: the most confident, or the leftmost"
+    )
+    q: Literal["final", "reveal"] = Field(
         "final",
-        ("final", "reveal"),
-        "Only for the ratio rule: q read in the last step (1 for tokens that stood already), or"
-        " when each token was filled in",
+        description="Ratio rule only: q from the last step (1 for tokens filled before), or from"
+        " the step that filled the token",
     )
-    warmup: int = number(
+    warmup: int = Field(
         0,
-        0,
-        512,
-        "First tokens of the answer drafted one by one instead (the paper took 100 with an"
+        ge=0,
+        le=512,
+        description="First output tokens drafted autoregressively instead (paper: 100, with an"
         " untrained drafter)",
     )
 

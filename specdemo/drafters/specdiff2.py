@@ -4,11 +4,13 @@ choose among them (arXiv 2511.00606).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from .parts.base import Context, Draft, Verdict, choice, number
+from pydantic import Field
+
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
+from .parts.params import MethodParams
 from .parts.trees import Trie, expected_streak
 
 # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail
@@ -16,21 +18,18 @@ from .parts.trees import Trie, expected_streak
 KEPT = 64
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(7, 1, 15, "Masks in the block, so drafted tokens of each draft")
-    drafts: int = number(8, 1, 32, "K, how many drafts are drawn from the one pass")
-    temperature: float = number(
+class Params(MethodParams):
+    gamma: int = Field(7, ge=1, le=15, description="Masks per block, the tokens of each draft, γ")
+    drafts: int = Field(8, ge=1, le=32, description="Drafts sampled from one pass, K")
+    temperature: float = Field(
         1.0,
-        0.1,
-        4.0,
-        "Temperature of the drafts, higher = more different (the paper: 1.0 to 1.5)",
-        step=0.1,
+        ge=0.1,
+        le=4.0,
+        description="Sampling temperature of the drafts (paper: 1.0 to 1.5)",
+        json_schema_extra={"step": 0.1},
     )
-    argmax: str = choice(
-        "yes",
-        ("yes", "no"),
-        "Whether the first of the K drafts is the best guess at every position",
+    argmax: bool = Field(
+        True, description="Make the first of the K drafts the argmax at every position"
     )
 
 
@@ -81,7 +80,7 @@ class SpecDiff2:
         import torch
 
         p, out = self.params, []
-        if p.argmax == "yes":
+        if p.argmax:
             out.append(([row[0][0] for row in rows], [row[0][1] for row in rows]))
         more = p.drafts - len(out)
         if more:

@@ -5,21 +5,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from .parts.base import Context, Draft, Verdict, follows, number
+from pydantic import Field
+
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
+from .parts.params import MarkovHead, MethodParams
 from .parts.trees import best_first, boundary_scores, branching, nodes_that_pay
 
 
-@dataclass(frozen=True)
-class Params:
-    gamma: int = number(8, 1, 15, "Masks in the block, so the depth of the tree")
-    budget: int = number(
-        0, 0, 63, "Nodes of the tree; 0 takes as many as pay by the measured cost of a target pass"
+class Params(MethodParams):
+    gamma: int = Field(8, ge=1, le=15, description="Masks per block, the depth of the tree, γ")
+    budget: int = Field(
+        0,
+        ge=0,
+        le=63,
+        description="Nodes per tree (0 = as many as pay at the measured cost of a target pass)",
     )
-    follow: str = follows()
+    markov_head: MarkovHead = True
 
 
 class TreeDrafter:
@@ -39,7 +43,7 @@ class TreeDrafter:
 
     def propose(self, context: Context) -> Draft:
         began = time.perf_counter()
-        table = self.session.table(context, self.params.gamma, self.params.follow == "yes")
+        table = self.session.table(context, self.params.gamma, self.params.markov_head)
         nodes = best_first(
             *table.choices(), min(context.budget, self.params.budget or context.budget)
         )

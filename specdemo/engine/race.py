@@ -36,7 +36,7 @@ def race(
     method = METHODS[request.method]
     with engine.lock:
         try:
-            drafter = method.make(engine.loaded, request.params) if request.lanes != "ar" else None
+            drafter = method.build(engine.loaded, request.params) if request.lanes != "ar" else None
             yield _start(engine, request, prompt_ids, drafter)
             lanes = []
             if request.lanes != "spec":
@@ -95,7 +95,7 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
         pair=engine.loaded.pair.id,
         method=request.method,
         rule=request.rule,
-        params=dict(vars(getattr(drafter, "params", request.params))),
+        params=dict(getattr(drafter, "params", request.params)),
         sampling=request.sampling.to_dict(),
         max_new_tokens=request.max_new_tokens,
         hardware=engine.hardware(),

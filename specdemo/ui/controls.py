@@ -4,7 +4,6 @@ dataclass.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -13,6 +12,13 @@ from typing import Any
 
 import gradio as gr
 
+from ..drafters.parts.params import (
+    MethodParams,
+    Parameter,
+    parameter_fields,
+    parse_value,
+    upgrade_params,
+)
 from ..errors import UserError
 
 LAST_SEED = 2**31 - 1
@@ -45,29 +51,19 @@ class Limits:
             )
 
 
-def fields_of(params: type) -> list[dataclasses.Field]:
-    return list(dataclasses.fields(params))
-
-
-def control(field: dataclasses.Field) -> gr.components.Component:
-    """A slider for a number, a dropdown for a word."""
-    meta = field.metadata
-    if "options" in meta:
-        return gr.Dropdown(
-            list(meta["options"]),
-            value=field.default,
-            label=field.name,
-            info=meta.get("help"),
-            interactive=True,
-        )
-    return gr.Slider(
-        meta["low"],
-        meta["high"],
-        value=field.default,
-        step=meta.get("step") or (1 if isinstance(field.default, int) else 0.05),
-        label=field.name,
-        info=meta.get("help"),
-    )
+def control(parameter: Parameter) -> gr.components.Component:
+    """A slider for a number, a dropdown for a choice, a checkbox for a boolean."""
+    shared: dict[str, Any] = {
+        "value": parameter.default,
+        "label": parameter.name,
+        "info": parameter.help,
+        "interactive": True,
+    }
+    if parameter.kind == "bool":
+        return gr.Checkbox(**shared)
+    if parameter.kind == "choice":
+        return gr.Dropdown(list(parameter.options), **shared)
+    return gr.Slider(parameter.low, parameter.high, step=parameter.step, **shared)
 
 
 class MethodControls:
@@ -78,9 +74,10 @@ class MethodControls:
         self.groups: dict[str, gr.Group] = {}
         self.parts: list[tuple[str, str, gr.components.Component]] = []
         for name, method in methods.items():
-            with gr.Group(visible=name == chosen and bool(fields_of(method.params))) as group:
-                for field in fields_of(method.params):
-                    self.parts.append((name, field.name, control(field)))
+            parameters = parameter_fields(method.params)
+            with gr.Group(visible=name == chosen and bool(parameters)) as group:
+                for parameter in parameters:
+                    self.parts.append((name, parameter.name, control(parameter)))
             self.groups[name] = group
 
     @property
@@ -98,7 +95,7 @@ class MethodControls:
     def show(self, method: str) -> list[Any]:
         """Updates of the groups, in order."""
         return [
-            gr.update(visible=name == method and bool(fields_of(self.methods[name].params)))
+            gr.update(visible=name == method and bool(parameter_fields(self.methods[name].params)))
             for name in self.groups
         ]
 
@@ -106,30 +103,24 @@ class MethodControls:
         """Updates of all controls: ``params`` for ``method`` where they are within limits, nothing
         elsewhere.
         """
+        declared = self.methods[method].params
         return [
             (
-                gr.update(value=params[field])
-                if name == method
-                and field in params
-                and fits(self.methods[name].params, field, params[field])
+                gr.update(value=parse_value(declared, field, params[field]))
+                if name == method and field in params and fits(declared, field, params[field])
                 else gr.skip()
             )
             for name, field, _ in self.parts
         ]
 
 
-def fits(params: type, name: str, value: Any) -> bool:
+def fits(params: type[MethodParams], name: str, value: Any) -> bool:
     """Whether a value from a link may go into that control."""
-    meta = next((f.metadata for f in fields_of(params) if f.name == name), None)
-    if meta is None:
+    try:
+        parse_value(params, name, value)
+    except UserError:
         return False
-    if "options" in meta:
-        return value in meta["options"]
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and meta["low"] <= value <= meta["high"]
-    )
+    return True
 
 
 def rule_choices(method: Any) -> list[tuple[str, str]]:
@@ -159,7 +150,7 @@ def from_link(
             params = json.loads(query.get("params", "{}"))
         except (ValueError, RecursionError):
             params = None
-        out["params"] = params if isinstance(params, dict) else {}
+        out["params"] = upgrade_params(out["method"], params) if isinstance(params, dict) else {}
         wrong += [] if isinstance(params, dict) else ["params"]
         wrong += [
             str(name)

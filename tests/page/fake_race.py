@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
-from specdemo.drafters.parts.base import choice, number
+from pydantic import Field
+
 from specdemo.drafters.parts.candidates import HEAD
+from specdemo.drafters.parts.params import MethodParams
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, Start, Verify
 
@@ -329,21 +330,18 @@ def fake_events(
     )
 
 
-@dataclass(frozen=True)
-class Gamma:
-    gamma: int = number(5, 1, 15, "Masks in the block")
+class Gamma(MethodParams):
+    gamma: int = Field(5, ge=1, le=15, description="Masks in the block")
 
 
-@dataclass(frozen=True)
-class Steps:
-    gamma: int = number(5, 1, 15, "Masks in the block")
-    steps: int = number(2, 1, 8, "Denoising steps T")
-    mix: float = number(0.5, 0.0, 1.0, "λ")
-    reveal: str = choice("confidence", ("confidence", "left-to-right"), "Which masks first")
+class Steps(MethodParams):
+    gamma: int = Field(5, ge=1, le=15, description="Masks in the block")
+    steps: int = Field(2, ge=1, le=8, description="Denoising steps T")
+    mix: float = Field(0.5, ge=0.0, le=1.0, description="λ")
+    reveal: Literal["confidence", "left-to-right"] = Field("confidence", description="Which first")
 
 
-@dataclass(frozen=True)
-class Nothing:
+class Nothing(MethodParams):
     pass
 
 

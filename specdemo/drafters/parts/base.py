@@ -7,13 +7,10 @@ handed over instead of fetched.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...errors import UserError
 from ...events import Denoise
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
@@ -143,75 +140,3 @@ class Drafter(Protocol):
 
     def observe(self, verdict: Verdict) -> None:
         """What became of the last proposal."""
-
-
-# -- parameters: one dataclass a method, with the limits and the words beside each value -----------
-
-
-def number(default: float, low: float, high: float, help: str, step: float | None = None) -> Any:
-    """A dataclass field of a numeric parameter with its limits (inclusive) and its one-line
-    explanation.
-    """
-    return field(
-        default=default,
-        metadata={
-            "low": low,
-            "high": high,
-            "help": help,
-            "step": step or (1 if isinstance(default, int) else 0.05),
-        },
-    )
-
-
-def choice(default: str, options: tuple[str, ...], help: str) -> Any:
-    """A dataclass field that takes one of a few words."""
-    return field(default=default, metadata={"options": options, "help": help})
-
-
-def follows() -> Any:
-    """The field that lets a network's Markov head speak."""
-    return choice(
-        "yes",
-        ("yes", "no"),
-        "Whether a position's candidates follow from the token chosen before it, where the drafter"
-        " was trained for that (a Markov head)",
-    )
-
-
-def checked(cls: type, values: dict[str, Any] | None) -> Any:
-    """An instance of the parameter dataclass ``cls`` from outside values; anything out of place is
-    a one-sentence refusal.
-    """
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    out: dict[str, Any] = {}
-    for name, value in (values or {}).items():
-        if name not in fields:
-            known = ", ".join(fields) or "none"
-            raise UserError(f"There is no parameter “{name}” here; choose from: {known}.")
-        meta, default = fields[name].metadata, fields[name].default
-        if "options" in meta:
-            if value not in meta["options"]:
-                raise UserError(
-                    f"{name} must be one of {', '.join(meta['options'])}, not {value!r}."
-                )
-            out[name] = value
-            continue
-        try:
-            amount = float(value)
-        except (TypeError, ValueError):
-            raise UserError(f"{name} must be a number, not {value!r}.") from None
-        whole = isinstance(default, int)
-        if (
-            not math.isfinite(amount)
-            or not meta["low"] <= amount <= meta["high"]
-            or (whole and amount != int(amount))
-        ):
-            raise UserError(
-                f"{name} must be a {'whole ' if whole else ''}number from {meta['low']:g} to"
-                f" {meta['high']:g}, not {value!r}."
-            )
-        out[name] = int(amount) if whole else amount
-    made = cls(**out)
-    if hasattr(made, "check"):
-        made.check()  # limits that need two values at once, e.g. T not above γ
-    return made

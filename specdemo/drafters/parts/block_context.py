@@ -4,7 +4,6 @@ lists of candidates.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from ...errors import UserError
 from ...models.markov import shortlist
 from .base import Context
 from .candidates import Row, Table
+from .params import P
 
 MASK = -1  # the block networks' mark for a masked slot
 WIDTH = 8  # candidates read at every position, recorded or not, so that looking changes nothing
@@ -44,21 +44,20 @@ class Session:
         """Forget the last run; room for ``capacity`` positions."""
         self.cache = self.net.new_cache(capacity)
 
-    def fit(self, params: Any, *names: str, beside: Session | None = None) -> Any:
+    def fit(self, params: P, *names: str, beside: Session | None = None) -> P:
         """``params`` with the masks asked for, ``gamma`` unless named, within one block of this
         network (and of the one ``beside`` it): the usual value follows a shorter block, another one
         is refused."""
         most = min(self.most, beside.most if beside else self.most)
-        usual = {field.name: field.default for field in dataclasses.fields(params)}
         for name in names or ("gamma",):
             if (value := getattr(params, name)) <= most:
                 continue
-            if value != usual[name]:
+            if value != type(params).model_fields[name].default:
                 raise UserError(
                     f"{name} = {value} is more than this drafter's block of {most} masks; choose"
                     f" {name} up to {most}."
                 )
-            params = dataclasses.replace(params, **{name: most})
+            params = params.model_copy(update={name: most})
         return params
 
     def catch_up(self, context: Context) -> None:
