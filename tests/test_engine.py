@@ -131,7 +131,7 @@ def test_step_equals_the_library(model):
     with torch.no_grad():
         whole = model(input_ids=torch.tensor([ids])).logits[0]
         cache = target.new_cache(32)
-        logits, _ = target.read(cache, ids[:3])
+        logits, _ = target.prefill(cache, ids[:3])
         rows = [logits[0]]
         for token in ids[3:]:
             rows.append(target.verify(cache, token, [], [], 4)[0][0])
@@ -148,7 +148,7 @@ def test_tree_rows_equal_their_own_paths():
     tokens = [7, 8, 9, 10, 11, 12, 13, 14]
     with torch.inference_mode():
         cache = target.new_cache(64)
-        target.read(cache, PROMPT)
+        target.prefill(cache, PROMPT)
         logits, _ = target.verify(cache, 33, tokens, parent, 16)
         for node in range(-1, len(tokens)):
             path, above = [], node
@@ -156,7 +156,7 @@ def test_tree_rows_equal_their_own_paths():
                 path.insert(0, tokens[above])
                 above = parent[above]
             alone = target.new_cache(64)
-            expected, _ = target.read(alone, [*PROMPT, 33, *path])
+            expected, _ = target.prefill(alone, [*PROMPT, 33, *path])
             assert torch.allclose(logits[node + 1], expected[0], atol=1e-4)
 
 
@@ -173,7 +173,7 @@ def test_cascade_attention_equals_plain_attention(fallback, monkeypatch):
         for prompt in ([], PROMPT):
             cache = target.new_cache(64)
             if prompt:
-                target.read(cache, prompt)
+                target.prefill(cache, prompt)
             plain = target.verify(cache, 33, tokens, parent, 16)[0]
             assert torch.allclose(
                 target.verify(cache, 33, tokens, parent, 16, attention="cascade")[0],
@@ -195,7 +195,7 @@ def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
         tokens = [rng.randrange(VOCAB) for _ in parent]
         with torch.inference_mode():
             cache = target.new_cache(700)
-            target.read(cache, prompt)
+            target.prefill(cache, prompt)
             tree = target.verify(cache, 33, tokens, parent, 16)[0]
             for node in range(len(tokens)):
                 path, above = [], node
@@ -211,13 +211,13 @@ def test_commit_moves_the_accepted_path_together():
     target = Target(make_tiny_target())
     with torch.inference_mode():
         cache = target.new_cache(64)
-        target.read(cache, PROMPT)
+        target.prefill(cache, PROMPT)
         target.verify(cache, 33, [7, 8, 9, 10, 11, 12], [-1, -1, 1, 1, 3, 4], 8)
         cache.commit([1, 3, 4])
         assert cache.length == len(PROMPT) + 4
         after, _ = target.verify(cache, 50, [], [], 2)
         alone = target.new_cache(64)
-        expected, _ = target.read(alone, [*PROMPT, 33, 8, 10, 11, 50])
+        expected, _ = target.prefill(alone, [*PROMPT, 33, 8, 10, 11, 50])
     assert torch.allclose(after[0], expected[0], atol=1e-4)
     cache.rollback(3)
     assert cache.length == 3
@@ -229,7 +229,7 @@ def test_a_draft_deeper_than_the_exact_part_is_no_pass():
     target = Target(make_tiny_target())
     with torch.inference_mode():
         cache = target.new_cache(128)
-        target.read(cache, PROMPT)
+        target.prefill(cache, PROMPT)
         with pytest.raises(ValueError, match="depth 33"):
             target.verify(cache, 33, [7] * 33, list(range(-1, 32)), 48)
         target.verify(cache, 33, [7] * 32, list(range(-1, 31)), 48)
@@ -246,9 +246,10 @@ def test_speculative_text_is_the_plain_text():
     engine = tiny_engine()
     truth = write(engine).output
     rng = random.Random(0)
-    mixed = lambda ids: [
-        t if rng.random() < 0.7 else rng.randrange(VOCAB) for t in oracle(truth, 5)(ids)
-    ]  # noqa: E731
+
+    def mixed(ids):
+        return [t if rng.random() < 0.7 else rng.randrange(VOCAB) for t in oracle(truth, 5)(ids)]
+
     for make in (
         oracle(truth, 5),
         lambda ids: [(t + 1) % VOCAB for t in oracle(truth, 5)(ids)],

@@ -222,7 +222,7 @@ def test_features_are_those_of_the_committed_tokens():
         lane.advance()
     assert lane.output == truth.output
     cache = engine.target.new_cache(64)
-    whole = engine.target.read(cache, lane.ids, (0, 1))[1]
+    whole = engine.target.prefill(cache, lane.ids, (0, 1))[1]
     position = 0
     for start, features, ids in seen:
         assert start == position and start + len(features) == len(ids) - 1

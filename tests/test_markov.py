@@ -18,7 +18,7 @@ from specdemo.drafters.parts.trees import best_first
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import read_drafter
-from specdemo.models.markov import Follow, MarkovHead, unit, with_rest
+from specdemo.models.markov import MarkovHead, MarkovTables, unit, with_rest
 from specdemo.training.data import Corpus
 from specdemo.training.evaluate import Judge, Walk, walk
 from specdemo.training.initialize import fresh
@@ -47,7 +47,7 @@ def test_the_tables_in_use_give_what_the_head_says():
         torch.tensor([[4, 5, 6], [0, 1, 2], [9, 30, 8]]),
     )
     logp = torch.randn(3, 40).log_softmax(-1).gather(1, columns)
-    ours = Follow(head, words, rows)(hidden, before, columns, logp)
+    ours = MarkovTables(head, words, rows)(hidden, before, columns, logp)
     for i in range(3):
         for j in range(2):  # the formula, written out for one pair of slots
             shift = head.out(
@@ -66,7 +66,7 @@ def test_the_tables_in_use_give_what_the_head_says():
 
 def test_a_fresh_head_changes_nothing():
     logp = torch.randn(2, 20).log_softmax(-1)[:, :5]
-    same = Follow(MarkovHead(16, 4), torch.randn(20, 16), torch.randn(20, 16))(
+    same = MarkovTables(MarkovHead(16, 4), torch.randn(20, 16), torch.randn(20, 16))(
         torch.randn(2, 16), torch.zeros(2, 1, dtype=torch.long), torch.arange(5).expand(2, 5), logp
     )
     torch.testing.assert_close(same[:, 0], logp.exp())
@@ -86,7 +86,7 @@ def scripted(**more):
         **more,
     )
 
-    def follow(hidden, before, columns, logp):
+    def next_probs(hidden, before, columns, logp):
         other = {1: 4, 2: 3}
         probs = torch.zeros(1, before.shape[1], columns.shape[1])
         for b, token in enumerate(before[0].tolist()):
@@ -94,7 +94,7 @@ def scripted(**more):
                 probs[0, b, c] = 0.9 if other.get(token) == word else 0.0125
         return probs
 
-    net.follow = follow
+    net.markov_tables = next_probs
     return net
 
 
@@ -169,7 +169,7 @@ def test_a_drafter_keeps_its_head_on_disk_and_odd_ranks_are_refused(
     torch.nn.init.normal_(net.markov.out.weight, std=0.1)
     place = save_drafter(net, tmp_path / "d", "#", draft_vocab=torch.arange(3, 99))
     again = read_drafter(place, tiny_loaded)
-    assert again.config.markov_rank == 6 and again.follow.before.shape == (96, 6)
+    assert again.config.markov_rank == 6 and again.markov_tables.before.shape == (96, 6)
     assert torch.allclose(again.markov.out.weight.float(), net.markov.out.weight, atol=0.01)
     config = place / "config.json"
     whole = config.read_text()

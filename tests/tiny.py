@@ -78,7 +78,7 @@ class Script:
     def new_cache(self, slots):
         return ScriptCache(slots)
 
-    def read(self, cache, ids, taps=()):
+    def prefill(self, cache, ids, taps=()):
         cache.ids += ids
         return self.rule(cache.ids)[None], torch.zeros(len(ids), 4 * len(taps)) if taps else None
 

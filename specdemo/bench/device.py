@@ -103,7 +103,7 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
     out: dict[str, Any] = {}
     with torch.inference_mode():
         cache = target.new_cache(context + 2 * WIDTHS[-1])
-        target.read(cache, prompt)
+        target.prefill(cache, prompt)
         reference = target.verify(
             cache, text[0], text[1:], list(range(-1, len(text) - 2)), VERIFY_WIDTH
         )[0]
@@ -142,7 +142,9 @@ def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
     with torch.inference_mode():
         for context in (160, min(1000, target.max_positions - 64)):
             cache = target.new_cache(context + 64)
-            target.read(cache, [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)])
+            target.prefill(
+                cache, [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)]
+            )
             for nodes in (15, 31):
                 # binary
                 tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]

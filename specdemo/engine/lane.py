@@ -76,7 +76,7 @@ class Lane:
     def prefill(self) -> Prefill:
         """Read the prompt and choose the first token."""
         began = self.engine.now()
-        logits, features = self.engine.target.read(self.cache, self.ids, self.taps)
+        logits, features = self.engine.target.prefill(self.cache, self.ids, self.taps)
         rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         if self.drafter:

@@ -142,7 +142,7 @@ def calibrate(
     target = engine.target
     prompt = _ids(target, 37, 101, 160)  # long enough for every part of the attention to work
     cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
-    target.read(cache, prompt)
+    target.prefill(cache, prompt)
     samples: dict[tuple[str, int], list[float]] = {("layout_invariant", w): [] for w in WIDTHS} | {
         ("masked", 1): []
     }
@@ -199,7 +199,7 @@ def equal_widths(target: Target) -> list[int]:
     text = _ids(target, 91, 7, 3)
     prompt = _ids(target, 53, 29, LayoutInvariantAttention.SHORT - 2, spare=len(text))
     cache = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
-    target.read(cache, prompt)
+    target.prefill(cache, prompt)
 
     def steps(width: int) -> torch.Tensor:
         cache.rollback(len(prompt))

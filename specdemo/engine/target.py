@@ -162,7 +162,7 @@ class Target:
 
     # -- one step ----------------------------------------------------------------------------------
 
-    def read(
+    def prefill(
         self, cache: Cache, ids: list[int], taps: tuple[int, ...] = ()
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Commit ``ids`` after the cache's content (prefill) and return the last row's logits ``[1,
@@ -290,7 +290,7 @@ class Target:
         """
         ids = [(7 * i + 11) % (self.vocab_size - 1) for i in range(12)]
         cache = self.new_cache(len(ids))
-        ours = self.read(cache, ids)[0][0].float()
+        ours = self.prefill(cache, ids)[0][0].float()
         theirs = model(input_ids=self._ids(ids)[None], use_cache=False).logits[0, -1].float()
         gap = ((ours - theirs).abs().max() / theirs.std()).item()
         if not gap < 0.1 + (0.6 if self.dtype != torch.float32 else 0.0):

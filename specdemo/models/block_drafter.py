@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .layers import FrozenEnds, KeyValues, Layer, Linear, RMSNorm, Rope, linear, rotate
-from .markov import Follow, MarkovHead
+from .markov import MarkovHead, MarkovTables
 
 
 class BlockDrafterConfig(PreTrainedConfig):
@@ -111,7 +111,7 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
     the same numbers."""
 
     config_class = BlockDrafterConfig
-    follow: Follow | None = None  # the Markov head in use, where the drafter has one
+    markov_tables: MarkovTables | None = None  # the Markov head in use, where the drafter has one
     main_input_name = "noise_embeds"
     base_model_prefix = "model"
 
@@ -247,10 +247,10 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
             if self.vocab_ids is None
             else self.vocab_ids
         )
-        self.follow = (
+        self.markov_tables = (
             None
             if self.markov is None
-            else Follow(self.markov, self.embedding[ids], head.detach()[ids])
+            else MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
         )
 
     def new_cache(self, capacity: int) -> KeyValues:

@@ -63,7 +63,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
 
 
 def _head_words(net: BlockDrafter | ArDrafter) -> str:
-    return " with a Markov head" if getattr(net, "follow", None) is not None else ""
+    return " with a Markov head" if getattr(net, "markov_tables", None) is not None else ""
 
 
 def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:

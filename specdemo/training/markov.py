@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..models.markov import Follow, MarkovHead, shortlist, with_rest
+from ..models.markov import MarkovHead, MarkovTables, shortlist, with_rest
 from .objectives import evened
 
 RANK = 512
@@ -95,7 +95,7 @@ class Chain:
             if vocab_ids is None
             else vocab_ids.to(head.device)
         )
-        self.follow, self.head, self.ids = Follow(net.markov, embedding[ids], head), head, ids
+        self.tables, self.head, self.ids = MarkovTables(net.markov, embedding[ids], head), head, ids
         self.column = torch.full((len(embedding),), -1, device=head.device).scatter_(
             0, ids, torch.arange(len(ids), device=head.device)
         )
@@ -115,7 +115,7 @@ class Chain:
             state = hidden[:, k].to(self.head.dtype)
             columns, logp = shortlist((state @ self.head.T).float())
             before = self.column[out[:, k - 1]]
-            probs = self.follow(state, before.clamp(min=0)[:, None], columns, logp)[:, 0]
+            probs = self.tables(state, before.clamp(min=0)[:, None], columns, logp)[:, 0]
             probs = torch.where((masked[:, k - 1] & (before >= 0))[:, None], probs, logp)
             choice = self.ids[columns.gather(1, probs.argmax(1, keepdim=True))[:, 0]]
             out[:, k] = torch.where(masked[:, k], choice, out[:, k])

@@ -117,7 +117,7 @@ class Session:
         Markov head, if it has one, is asked about them.
         """
         logits = self.logits(hidden)
-        head = getattr(self.net, "follow", None) if follow and len(hidden) > 1 else None
+        head = getattr(self.net, "markov_tables", None) if follow and len(hidden) > 1 else None
         if head is None:
             return Table(rows(logits, self.net.vocab_ids))
         index, logp = shortlist(logits)
