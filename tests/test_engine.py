@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,9 +23,10 @@ from transformers import (
 
 from specdemo.drafters.parts.base import Draft
 from specdemo.engine import race
+from specdemo.engine.calibrate import calibrate, equal_widths
+from specdemo.engine.cost import WIDTHS, CostModel
 from specdemo.engine.exactness import check_exact
 from specdemo.engine.lane import Lane
-from specdemo.engine.load import WIDTHS, Engine, calibrate, equal_widths
 from specdemo.engine.target import Target, bucket
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, Prefill, Start, Verify, dump_trace, parse_trace
@@ -331,7 +333,7 @@ def test_exact_check_and_its_teeth():
     truth = write(engine, max_new=24).output
     request = Request("x", "ar", max_new_tokens=24, check="exact")
     lane = Lane(engine, request, PROMPT, 24, Proposes(oracle(truth, 5, 4)))
-    engine.widths = equal_widths(engine.target)
+    engine.costs = replace(engine.costs, widths=equal_widths(engine.target))
     with torch.inference_mode():
         lane.prefill()
         while not lane.finish:
@@ -472,9 +474,8 @@ class TestRace:
 
 
 def test_a_pass_never_costs_more_than_a_wider_one():
-    engine = tiny_engine()
-    engine.widths, engine.cost = [1, 2, 4, 16], {1: 10.0, 2: 14.0, 4: 12.0, 8: 1.0, 16: 20.0}
-    assert [engine.row_ms(n) for n in (1, 2, 3, 5, 16)] == [10.0, 12.0, 12.0, 20.0, 20.0]
+    costs = CostModel({1: 10.0, 2: 14.0, 4: 12.0, 8: 1.0, 16: 20.0}, 9.0, [1, 2, 4, 16])
+    assert [costs.pass_ms(n) for n in (1, 2, 3, 5, 16)] == [10.0, 12.0, 12.0, 20.0, 20.0]
 
 
 class Noisy:
@@ -483,8 +484,8 @@ class Noisy:
     """
 
     def __init__(self, monkeypatch, noise):
-        self.engine, self.clock, self.calls = tiny_engine(), 0.0, 0
-        real = self.engine.target.verify
+        self.target, self.clock, self.calls = Target(make_tiny_target()), 0.0, 0
+        real = self.target.verify
 
         def verify(*words, **more):
             width = words[4]
@@ -494,19 +495,17 @@ class Noisy:
             self.calls += 1
             return real(*words, **more)
 
-        monkeypatch.setattr(self.engine.target, "verify", verify)
-        monkeypatch.setattr(Engine, "now", lambda _: self.clock)
+        monkeypatch.setattr(self.target, "verify", verify)
+        monkeypatch.setattr("specdemo.engine.calibrate.clock_now", lambda _: self.clock)
 
     def calibrated(self):
-        calibrate(self.engine)
-        return self.engine
+        return calibrate(self.target)
 
 
 def test_costs_are_the_quiet_passes(monkeypatch):
-    engine = Noisy(monkeypatch, lambda call: 0.0).calibrated()
-    assert engine.cost == pytest.approx(
-        {w: w + 21 for w in WIDTHS}
-    ) and engine.one_row_ms == pytest.approx(20)
+    costs = Noisy(monkeypatch, lambda call: 0.0).calibrated()
+    assert costs.ms == pytest.approx({w: w + 21 for w in WIDTHS})
+    assert costs.one_row_ms == pytest.approx(20)
 
 
 @pytest.mark.parametrize("kind", ["busy for a while", "now and then"])
@@ -519,19 +518,17 @@ def test_costs_outlast_a_busy_moment_at_load(monkeypatch, kind):
         "busy for a while": lambda call: 0.9 * (0.5 + rng.random()) if call < 18 else 0.0,
         "now and then": lambda call: 0.5 if rng.random() < 0.5 else 0.0,
     }[kind]
-    engine = Noisy(monkeypatch, noise).calibrated()
-    assert engine.cost == pytest.approx(
-        {w: w + 21 for w in WIDTHS}
-    ) and engine.one_row_ms == pytest.approx(20)
+    costs = Noisy(monkeypatch, noise).calibrated()
+    assert costs.ms == pytest.approx({w: w + 21 for w in WIDTHS})
+    assert costs.one_row_ms == pytest.approx(20)
 
 
 def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
     rng = random.Random(1)
     noisy = Noisy(monkeypatch, lambda call: rng.random() * 2)
-    engine = noisy.calibrated()
+    costs = noisy.calibrated()
     assert noisy.clock < 150, (
         "it gives up in the end (the widths are compared on the same clock afterwards)"
     )
-    assert [engine.row_ms(w) for w in engine.widths] == sorted(
-        engine.row_ms(w) for w in engine.widths
-    )
+    by_width = [costs.pass_ms(w) for w in costs.widths]
+    assert by_width == sorted(by_width)

@@ -14,9 +14,9 @@ from tiny_models import make_tiny_target
 
 from specdemo.bench import device
 from specdemo.drafters import METHODS
-from specdemo.engine import race
-from specdemo.engine.load import Engine
-from specdemo.engine.passes import draft_pass
+from specdemo.engine import Engine, race
+from specdemo.engine.calibrate import draft_pass_ms
+from specdemo.engine.cost import CostModel
 from specdemo.engine.target import Target
 from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
@@ -262,9 +262,8 @@ def engine(request, target_folder, drafters):
         loaded = load_target(replace(get_pair("smollm2-135m"), drafters=named), "fp32", "cuda")
         target = Target(loaded.model)
         target.check_against(loaded.model)
-        return Engine(
-            loaded, target, {w: 40 + w / 4 for w in (2, 4, 8, 16, 32)}, 40.0, [2, 4, 8, 16, 32]
-        )
+        widths = [2, 4, 8, 16, 32]
+        return Engine(loaded, target, CostModel({w: 40 + w / 4 for w in widths}, 40.0, widths))
 
 
 @pytest.mark.parametrize(
@@ -306,6 +305,6 @@ def test_the_device_report_runs_there(engine):
     report = device.passes(engine, repeats=1)
     assert all(one["max_difference"] < 1e-3 for one in report.values())
     assert {"eager_ms", "masked_ms", "masked_graph_ms"} <= set(report["8"])
-    assert device.attentions(engine, repeats=1) and draft_pass(engine, repeats=1)
+    assert device.attentions(engine, repeats=1) and draft_pass_ms(engine, repeats=1)
     raced = device.races(engine, ["block"], ["w7 w21"], max_new_tokens=8)["block"]
     assert raced["identical"] == raced["runs"] == 1

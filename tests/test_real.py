@@ -231,7 +231,7 @@ def test_the_device_report_names_widths_passes_drafts_and_checked_races(
     assert json.loads((tmp_path / "report.json").read_text()) == report and report["hardware"]
     one = report["bfloat16"]
     trusted = {int(w) for w, p in one["passes"].items() if p["equal_rows"] == p["of"]}
-    assert set(engine_bf16.widths) <= trusted, (
+    assert set(engine_bf16.costs.widths) <= trusted, (
         "the widths a race uses agree here too, on other text"
     )
     assert set(one["draft"]) == {"1x8", "1x16", "4x16"} and all(

@@ -8,7 +8,9 @@ import torch
 from tiny_models import make_tiny_target
 
 from specdemo.drafters.parts.base import Draft
-from specdemo.engine.load import Engine, equal_widths
+from specdemo.engine import Engine
+from specdemo.engine.calibrate import equal_widths
+from specdemo.engine.cost import CostModel
 from specdemo.engine.target import Target
 
 VOCAB = 128
@@ -41,7 +43,8 @@ def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> 
         dtype=target.dtype,
         device=target.device,
     )
-    return Engine(loaded, target, {w: 1.0 + w / 64 for w in (1, *widths)}, 1.0, list(widths))
+    costs = CostModel({w: 1.0 + w / 64 for w in (1, *widths)}, 1.0, list(widths))
+    return Engine(loaded, target, costs)
 
 
 def tiny_engine(eos=(), pieces=None, **changes) -> Engine:

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def device_main(args: argparse.Namespace) -> int:
     """Print the report as one JSON object."""
     from ..engine import load_engine
-    from ..engine.passes import draft_pass
+    from ..engine.calibrate import draft_pass_ms
 
     if min(args.repeats, args.limit, args.max_new_tokens) < 1:
         raise UserError("--repeats, --limit and --max-new-tokens must be at least 1.")
@@ -74,7 +74,7 @@ def device_main(args: argparse.Namespace) -> int:
         report[dtype.strip()] = {
             "passes": passes(engine, args.repeats),
             "attention": attentions(engine, args.repeats),
-            "draft": draft_pass(engine, repeats=args.repeats),
+            "draft": draft_pass_ms(engine, repeats=args.repeats),
             "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens),
         }
     text = json.dumps(report, indent=1)
@@ -94,8 +94,8 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
     """Per width: milliseconds, and how its rows compare with those of the verify width."""
     import torch
 
-    from ..engine.load import VERIFY_WIDTH, WIDTHS
-    from ..engine.passes import median_ms
+    from ..engine.calibrate import median_ms
+    from ..engine.cost import VERIFY_WIDTH, WIDTHS
 
     target = engine.target
     prompt = [(37 * i + 101) % (target.vocab_size - 1) for i in range(context)]
@@ -123,7 +123,7 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
                 "equal_rows": equal,
                 "of": len(text),
                 "max_difference": gap,
-                "eager_ms": median_ms(engine, step, repeats),
+                "eager_ms": median_ms(target.device, step, repeats),
             }
             if target.device.type == "cuda":
                 out[str(width)] |= _captured(engine, cache, width, repeats)
@@ -219,7 +219,7 @@ def _captured(engine: Any, cache: Any, width: int, repeats: int) -> dict[str, fl
     """
     import torch
 
-    from ..engine.passes import median_ms
+    from ..engine.calibrate import median_ms
 
     target = engine.target
     ids = torch.full((width,), 11, device=target.device)
@@ -239,6 +239,6 @@ def _captured(engine: Any, cache: Any, width: int, repeats: int) -> dict[str, fl
     with torch.cuda.graph(graph):
         step()
     return {
-        "masked_ms": median_ms(engine, step, repeats),
-        "masked_graph_ms": median_ms(engine, graph.replay, repeats),
+        "masked_ms": median_ms(target.device, step, repeats),
+        "masked_graph_ms": median_ms(target.device, graph.replay, repeats),
     }

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..request import Request
+from .cost import VERIFY_WIDTH
 from .lane import Lane
 
 if TYPE_CHECKING:
-    from .load import Engine
+    from .engine import Engine
 
 
 def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[str, Any] | None:
@@ -35,8 +36,6 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dic
         width), ``positions`` compared, ``unequal`` rows of logits, ``max_difference`` between them,
         ``reference_width``, and ``one_row`` {identical, first_difference}.
     """
-    from .load import VERIFY_WIDTH
-
     reference = _decode(engine, request, spec, limit, VERIFY_WIDTH)
     one_row = _decode(engine, request, spec, limit, 1, "masked")
     pairs = [(a.float(), b.float()) for a, b in zip(spec.logits, reference.logits, strict=False)]

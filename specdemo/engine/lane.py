@@ -7,7 +7,6 @@ for both lanes alike.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +20,7 @@ from .text import StopRule
 from .verify_event import verify_event
 
 if TYPE_CHECKING:
-    from .load import Engine
+    from .engine import Engine
 
 
 class Lane:
@@ -47,9 +46,9 @@ class Lane:
         self.name = "ar" if drafter is None else "spec"
         # all rules are the same rule where p is one-hot
         self.rule = "match" if request.sampling.greedy else request.rule
-        self.width, self.attention = width or engine.ar_width, attention
+        self.width, self.attention = width or engine.costs.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
-        capacity = len(prompt_ids) + max_new_tokens + max(engine.widths[-1], self.width)
+        capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
         self.cache = engine.target.new_cache(capacity)
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
@@ -124,7 +123,7 @@ class Lane:
         draft = self._propose()
         drafted = self.engine.now()
         n = len(draft.tokens)
-        width = self.engine.width_for(n + 1)
+        width = self.engine.costs.width_for(n + 1)
         logits, features = self.engine.target.verify(
             self.cache,
             self.ids[-1],
@@ -154,7 +153,9 @@ class Lane:
         self.clock += ended - began
         self.draft_seconds += drafted - began
         self.verify_seconds += verified - drafted
-        self.predicted_seconds += self.engine.row_ms(n + 1) / 1e3 + (drafted - began if n else 0.0)
+        self.predicted_seconds += (
+            self.engine.costs.predicted_ms(n + 1, (drafted - began) * 1e3) / 1e3
+        )
         return self._report(
             draft, rows, accepted, width, (drafted - began, verified - drafted, ended - verified)
         )
@@ -166,12 +167,12 @@ class Lane:
             Context(
                 ids=self.ids,
                 take_features=self._take_features,
-                budget=self.engine.widths[-1] - 1,
+                budget=self.engine.costs.max_rows - 1,
                 record=self.request.record,
                 rule=self.rule,
                 temperature=self.request.sampling.temperature,
                 generator=self.draft_rng,
-                row_ms=self.engine.row_ms,
+                row_ms=self.engine.costs.pass_ms,
                 prompt_length=self.prompt_length,
             )
         )
@@ -279,10 +280,3 @@ def _ids_in(notes: dict[str, Any]) -> list[int]:
     for key in ("paths", "drafts"):
         ids += [int(i) for item in notes.get(key, ()) for i in item.get("ids", ())]
     return ids
-
-
-def clock_now(device: torch.device) -> float:
-    """Seconds, after everything queued on the device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -16,9 +16,9 @@ from ..drafters import METHODS
 from ..errors import UserError
 from ..events import Done, Event, Start
 from ..request import Request
+from .engine import Engine
 from .exactness import check_exact, first_difference
 from .lane import Lane
-from .load import Engine
 
 
 def race(
@@ -69,7 +69,7 @@ def race(
 
 def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str | None]:
     """How many new tokens fit behind the prompt, and a sentence if that is fewer than asked for."""
-    room = engine.target.max_positions - len(prompt_ids) - engine.widths[-1]
+    room = engine.target.max_positions - len(prompt_ids) - engine.costs.max_rows
     if not prompt_ids:
         raise UserError("The prompt is empty; type a question or choose an example.")
     if room < 1:
@@ -106,9 +106,9 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
             "transformers": transformers.__version__,
         },
         weights=getattr(drafter, "weights", "") if drafter else "",
-        cost_ms={str(w): ms for w, ms in engine.cost.items()},
-        one_row_ms=engine.one_row_ms,
-        ar_width=engine.ar_width,
+        cost_ms={str(w): ms for w, ms in engine.costs.ms.items()},
+        one_row_ms=engine.costs.one_row_ms,
+        ar_width=engine.costs.ar_width,
         vocab=engine.vocab(prompt_ids),
     )
 
@@ -150,7 +150,7 @@ def _ar_totals(engine: Engine, lane: Lane) -> dict[str, Any]:
     totals = lane.totals()
     totals["width"] = lane.width
     totals["one_row_tokens_per_second"] = (
-        totals["tokens_per_second"] * engine.cost[lane.width] / engine.one_row_ms
+        totals["tokens_per_second"] * engine.costs.ms[lane.width] / engine.costs.one_row_ms
     )
     return totals
 
@@ -173,12 +173,11 @@ def _compare(engine: Engine, ar: Lane, spec: Lane) -> dict[str, Any]:
     """
     mine, plain = spec.totals()["tokens_per_second"], _ar_totals(engine, ar)
     best = max(plain["tokens_per_second"], plain["one_row_tokens_per_second"])
-    best_ms = min(engine.cost[ar.width], engine.one_row_ms)
     decoded = len(spec.output) - 1
     return {
         "speedup": mine / best if best and mine else None,
         "predicted_speedup": (
-            decoded * best_ms / 1e3 / spec.predicted_seconds
+            decoded * engine.costs.baseline_ms / 1e3 / spec.predicted_seconds
             if spec.predicted_seconds and decoded
             else None
         ),

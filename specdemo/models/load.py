@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from ..errors import UserError, first_line
+from ..hardware import bf16_instructions
 from .fetch import Progress, quiet, target_folder
 from .pairs import Pair
 from .validate import check_target, finite
@@ -59,11 +60,8 @@ def default_dtype(device: torch.device | str) -> torch.dtype:
             if torch.cuda.is_bf16_supported(including_emulation=False)
             else torch.float32
         )
-    native = any(
-        getattr(torch.cpu, name, lambda: False)()
-        for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    )
-    return torch.bfloat16 if torch.device(device).type == "cpu" and native else torch.float32
+    native = torch.device(device).type == "cpu" and bf16_instructions()
+    return torch.bfloat16 if native else torch.float32
 
 
 def load_target(

@@ -4,12 +4,12 @@ device's own matrix speed.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import psutil
 import torch
 
+from ..hardware import clock_now
 from .packed import GROUP
 from .trainer import Settings
 
@@ -22,17 +22,10 @@ def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
     a = torch.randn(size, size, device=device).to(dtype)
     best = float("inf")
     for _ in range(4):
-        _wait(device)
-        began = time.perf_counter()
+        began = clock_now(device)
         a @ a
-        _wait(device)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, clock_now(device) - began)
     return 2 * size**3 / best
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def step_flops(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:

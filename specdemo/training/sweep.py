@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from ..engine.load import Engine, load_engine
-from ..engine.passes import draft_pass
+from ..engine import Engine, load_engine
+from ..engine.calibrate import draft_pass_ms
 from ..errors import UserError, as_user_errors, run_command
 from ..models.drafters import read_drafter
 from .data import read_corpus, split
@@ -69,11 +69,10 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
     """One row for every chain this drafter can write: tokens per round on held-out rows,
     milliseconds, and the speed-up these two predict.
     """
-    loaded = engine.loaded
+    loaded, costs = engine.loaded, engine.costs
     net = read_drafter(folder, loaded)
-    plain = min(engine.cost[engine.ar_width], engine.one_row_ms)
     chains = [gamma for gamma in CHAINS if gamma < net.block_size]
-    draft = draft_pass(engine, net, [(1, gamma + 1) for gamma in chains], catch_up=2)
+    draft = draft_pass_ms(engine, net, [(1, gamma + 1) for gamma in chains], catch_up=2)
     learned = read_drafter(folder).float().to(loaded.device)
     vocab = None if learned.draft_vocab is None else learned.draft_vocab.long().to(loaded.device)
     head = loaded.model.get_output_embeddings().weight
@@ -91,7 +90,7 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
         tokens, draft_ms, pass_ms = (
             judge.judge(text, "block")["all"]["tokens_per_round"],
             draft[f"1x{gamma + 1}"],
-            engine.row_ms(gamma + 1),
+            costs.pass_ms(gamma + 1),
         )
         out.append(
             {
@@ -101,7 +100,7 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
                 "tokens_per_round": tokens,
                 "draft_ms": draft_ms,
                 "pass_ms": pass_ms,
-                "speedup": tokens * plain / (draft_ms + pass_ms),
+                "speedup": tokens * costs.baseline_ms / costs.predicted_ms(gamma + 1, draft_ms),
             }
         )
     return out
