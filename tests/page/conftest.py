@@ -32,24 +32,59 @@ def serve():
         yield lambda *args, **more: stack.enter_context(serving(*args, **more))
 
 
-@pytest.fixture
-def open_page(browser, serve):
-    """Opens pages and fails the test for every error on their consoles."""
-    errors, contexts = [], []
+@pytest.fixture(scope="session")
+def tabs_at_rest(browser):
+    """Tabs between two tests, by whether they have a network. A new tab compiles all of Gradio, two
+    seconds of work; one that showed the page before has it ready.
+    """
+    return {False: [], True: []}
 
-    def make(url: str, width: int = 1280, height: int = 900, **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        page = context.new_page()
+
+@pytest.fixture
+def open_page(browser, serve, tabs_at_rest):
+    """Opens pages, each in a profile of its own, and fails the test for every error on their
+    consoles. Nothing of one test's page is left in the next one's: storage is emptied, and the tab
+    leaves the page, which ends its races.
+    """
+    errors, opened = [], []
+
+    def on_console(message):
+        if message.type == "error":
+            errors.append(message.text)
+
+    def on_error(error):
+        errors.append(str(error))
+
+    def make(
+        url: str,
+        width: int = 1280,
+        height: int = 900,
+        offline: bool = False,
+        reduced_motion: str = "no-preference",
+        color_scheme: str = "light",
+    ):
+        page = (
+            tabs_at_rest[offline].pop()
+            if tabs_at_rest[offline]
+            else browser.new_context(offline=offline).new_page()
+        )
+        opened.append((page, offline))
         page.set_default_timeout(WAIT)
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda e: errors.append(str(e)))
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(reduced_motion=reduced_motion, color_scheme=color_scheme)
+        page.on("console", on_console)
+        page.on("pageerror", on_error)
         page.goto(url)
         return page
 
     yield make
-    for context in contexts:
-        context.close()
+    for page, offline in opened:
+        page.remove_listener("console", on_console)
+        page.remove_listener("pageerror", on_error)
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.goto("about:blank")
+        tabs_at_rest[offline].append(page)
     assert not errors, errors
 
 
@@ -60,7 +95,7 @@ def assets(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def backend():
-    return FakeBackend(pace=0.08)
+    return FakeBackend(pace=0.01)
 
 
 @pytest.fixture(scope="session")

@@ -437,7 +437,7 @@ class FakeBackend:
         # loading ends when this is set, as it is unless a test clears it
         self.weights = threading.Event()
         self.weights.set()
-        # a prompt with “wait here” stops before its fourth round until this is set
+        # a prompt with “wait here” stops before its ninth round until this is set
         self.gate = threading.Event()
 
     def load(self, pair: str, progress: Any) -> str:
@@ -480,6 +480,8 @@ class FakeBackend:
             self.running += 1
             self.most = max(self.most, self.running)
             self.asked.append(ask)
+        # long enough for some of it to be on the screen
+        pace = 0.08 if "slowly" in ask["prompt"] else self.pace
         try:
             if "break now" in ask["prompt"]:
                 raise RuntimeError("a defect")
@@ -498,9 +500,7 @@ class FakeBackend:
                 held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)
-                if event.kind == "verify" and (
-                    cancel.wait(self.pace) if self.pace else cancel.is_set()
-                ):
+                if event.kind == "verify" and (cancel.wait(pace) if pace else cancel.is_set()):
                     yield Done({"method": ask["method"], "finish_reason": "stopped"}, stopped=True)
                     return
                 yield event

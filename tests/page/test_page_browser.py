@@ -38,7 +38,10 @@ def page_state(page, script: str):
 
 def test_exported_page_replays_offline(exported):
     page = exported(list(fake_events(tokens=30)))
-    expect(page.locator(".sd-lane-spec .sd-count")).to_have_text("30", timeout=40_000)
+    assert page_state(page, "view.player.playing"), "it begins by itself"
+    assert 8 < page_state(page, "view.trace.end / view.player.rate") < 18, "in about twelve seconds"
+    page.get_by_label("Replay speed").select_option("4")
+    expect(page.locator(".sd-lane-spec .sd-count")).to_have_text("30")
     expect(page.locator(".sd-verdict-word")).to_have_text("identical")
     assert page.locator(".sd-chart").count() >= 5
 

@@ -357,14 +357,14 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
     fill(page, "seed", "42")
     page.get_by_label("number input for gamma").locator("visible=true").fill("9")
-    fill(page, "prompt", 'Grüße & "quotes" <b>, typed by hand')
+    fill(page, "prompt", 'Grüße & "quotes" <b>, please wait here')
     press(page, "Run")
     expect(page.locator("#race-view .sd-badge")).to_have_text("live")
     # as a reload would; Gradio's own client complains on the console of a page that leaves in
     # mid-run
     page = open_page(page.url)
     view_of(page)
-    expect(page.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>, typed by hand')
+    expect(page.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>, please wait here')
     expect(page.locator("#method input")).to_have_value("Method specdiff")
     page.locator("#settings button").first.click()
     expect(page.locator("#seed input")).to_have_value("42")
@@ -391,7 +391,7 @@ def test_what_was_asked_is_known_though_its_own_message_was_lost(served, open_pa
 def test_an_address_never_grows_past_what_servers_take(served, open_page):
     page = open_page(served)
     view_of(page)
-    fill(page, "prompt", "長" * 3000)
+    fill(page, "prompt", "長" * 3000 + " wait here")
     press(page, "Run")
     expect(page.locator("#race-view .sd-badge")).to_have_text("live")
     assert "method=" in page.url and "prompt=" not in page.url and len(page.url) < 8200

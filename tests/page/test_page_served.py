@@ -22,7 +22,7 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):
     view = view_of(page)
     expect(view.locator(".sd-badge")).to_have_text("recording")
     expect(page.locator("#status")).to_contain_text("Model in memory")
-    fill(page, "prompt", "Please wait here")
+    fill(page, "prompt", "Go slowly and wait here")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("live")
     page.wait_for_function(
@@ -102,7 +102,8 @@ def test_trace_and_page_round_trip(served, open_page, tmp_path):
     made.value.save_as(html)
     alone = open_page(html.as_uri(), offline=True)
     expect(alone.locator(".sd-prompt")).to_have_text("From a file")
-    expect(alone.locator(".sd-lane-spec .sd-count")).to_have_text("16", timeout=40_000)
+    alone.get_by_label("Replay speed").select_option("4")
+    expect(alone.locator(".sd-lane-spec .sd-count")).to_have_text("16")
 
 
 def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page):

@@ -94,12 +94,13 @@ def press(page, name: str):
 
 def fill(page, name: str, text: str):
     """Type, and see that it stays: on a busy machine Gradio may still be putting the page's first
-    values in place.
+    values in place. It has when the page says how the model is doing, and has drawn that.
     """
+    page.wait_for_function("document.querySelector('#status').textContent.trim()")
     box = page.locator(f"#{name} textarea, #{name} input").first
     for _ in range(8):
         box.fill(text)
-        page.wait_for_timeout(250)
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
         if box.input_value() == text:
             return
     raise AssertionError(f"#{name} does not keep {text!r}")
