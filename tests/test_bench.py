@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
-from fake_lanes import FACTS, ITEMS, PROSE, Abacus, plan
+from fake_runners import FACTS, PROMPTS, PROSE, FakeRunners, plan
+from rich.console import Console
 
 import specdemo.bench.cli as cli
 from specdemo.bench import make_report
+from specdemo.bench.figures import baseline_rate, speedup
 from specdemo.bench.html import page
-from specdemo.bench.lanes import BASELINE, uniqueness
-from specdemo.bench.report import DEGENERATE, baseline_rate, remarks, speedup
-from specdemo.bench.run import RUNS, measure, resume
-from specdemo.bench.suite import Item
+from specdemo.bench.measure import measure
+from specdemo.bench.methods import BASELINE
+from specdemo.bench.report import remarks
+from specdemo.bench.runs_file import RUNS, resume
 from specdemo.errors import UserError
+from specdemo.prompts import Prompt
+from specdemo.repetition import DEGENERATE, uniqueness
 
 
-def heats(lines):
-    return [(line["prompt"], line["repeat"]) for line in lines if line["kind"] == "heat"]
+def trials(lines):
+    return [(line["prompt"], line["repeat"]) for line in lines if line["kind"] == "trial"]
 
 
-def test_every_heat_is_written_and_interleaved(tmp_path):
-    abacus = Abacus()
-    told = []
-    lines = measure(abacus.lanes(), ITEMS, plan(), tmp_path, lambda *a: told.append(a))
-    assert heats(lines) == [(i.id, r) for r in range(2) for i in ITEMS]
-    assert [c[0] for c in abacus.calls[:3]] == ["ar", "block", "fast"]  # warm-up
-    assert [c[0] for c in abacus.calls[3:11]] == [
+def test_every_trial_is_written_and_interleaved(tmp_path):
+    fake = FakeRunners()
+    progress = []
+    lines = measure(fake.by_label(), PROMPTS, plan(), tmp_path, lambda *a: progress.append(a))
+    assert trials(lines) == [(i.id, r) for r in range(2) for i in PROMPTS]
+    assert [c[0] for c in fake.calls[:3]] == ["ar", "block", "fast"]  # warm-up
+    assert [c[0] for c in fake.calls[3:11]] == [
         "ar",
         "block",
         "fast",
@@ -39,58 +44,61 @@ def test_every_heat_is_written_and_interleaved(tmp_path):
         "ar",
     ]
     # second repeat, first prompt: reversed
-    assert [c[0] for c in abacus.calls[15:19]] == ["ar", "fast", "block", "ar"]
-    assert {c[2] for c in abacus.calls[3:15]} == {0} and {c[2] for c in abacus.calls[15:]} == {1}
+    assert [c[0] for c in fake.calls[15:19]] == ["ar", "fast", "block", "ar"]
+    assert {c[2] for c in fake.calls[3:15]} == {0} and {c[2] for c in fake.calls[15:]} == {1}
     assert [json.loads(x) for x in (tmp_path / RUNS).read_bytes().split(b"\n") if x] == json.loads(
         json.dumps(lines)
     )
-    assert told[-1][:2] == (6, 6) and told[1][:2] == (0, 6)
+    assert progress[-1][:2] == (6, 6) and progress[1][:2] == (0, 6)
 
 
 @pytest.mark.parametrize("calls", [2, 3, 8, 13, 26])
-def test_a_killed_run_goes_on_after_its_last_whole_heat(tmp_path, calls):
+def test_a_killed_run_goes_on_after_its_last_complete_trial(tmp_path, calls):
     with pytest.raises(KeyboardInterrupt):
-        measure(Abacus(calls).lanes(), ITEMS, plan(), tmp_path)
+        measure(FakeRunners(calls).by_label(), PROMPTS, plan(), tmp_path)
     with (tmp_path / RUNS).open("ab") as file:
         # what a kill in the middle of a write leaves
-        file.write(b'{"kind":"heat","prompt":"e1","rep')
-    before = heats(resume(tmp_path / RUNS, plan()))
-    again = Abacus()
-    lines = measure(again.lanes(), ITEMS, plan(), tmp_path)
-    assert heats(lines)[: len(before)] == before
-    assert sorted(heats(lines)) == sorted((i.id, r) for r in range(2) for i in ITEMS)
+        file.write(b'{"kind":"trial","prompt":"e1","rep')
+    before = trials(resume(tmp_path / RUNS, plan()))
+    again = FakeRunners()
+    lines = measure(again.by_label(), PROMPTS, plan(), tmp_path)
+    assert trials(lines)[: len(before)] == before
+    assert sorted(trials(lines)) == sorted((i.id, r) for r in range(2) for i in PROMPTS)
     assert len(again.calls) == 3 + 4 * (6 - len(before))
     assert make_report(lines)["complete"]
-    untouched = Abacus()
+    untouched = FakeRunners()
     assert (
-        heats(measure(untouched.lanes(), ITEMS, plan(), tmp_path)) == heats(lines)
+        trials(measure(untouched.by_label(), PROMPTS, plan(), tmp_path)) == trials(lines)
         and not untouched.calls
     )
 
 
 def test_another_plan_or_another_machine_is_not_mixed_in(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        measure(Abacus(8).lanes(), ITEMS, plan(), tmp_path)
+        measure(FakeRunners(8).by_label(), PROMPTS, plan(), tmp_path)
     with pytest.raises(UserError, match="different bench"):
-        measure(Abacus().lanes(), ITEMS, plan(max_new_tokens=5), tmp_path)
-    other = Abacus().lanes()
+        measure(FakeRunners().by_label(), PROMPTS, plan(max_new_tokens=5), tmp_path)
+    other = FakeRunners().by_label()
     base = other[BASELINE]
     other[BASELINE] = lambda prompt, seed: replace(
         base(prompt, seed), facts={**FACTS, "dtype": "bfloat16"}
     )
     with pytest.raises(UserError, match="other hardware"):
-        measure(other, ITEMS, plan(), tmp_path)
+        measure(other, PROMPTS, plan(), tmp_path)
     (tmp_path / RUNS).write_text("hello\n")
     with pytest.raises(UserError, match="not a bench result"):
-        measure(Abacus().lanes(), ITEMS, plan(), tmp_path)
+        measure(FakeRunners().by_label(), PROMPTS, plan(), tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be used"):
-        measure(Abacus().lanes(), ITEMS, plan(), tmp_path / "file")
+        measure(FakeRunners().by_label(), PROMPTS, plan(), tmp_path / "file")
 
 
 def test_a_refused_prompt_is_left_out_and_named(tmp_path):
     lines = measure(
-        Abacus().lanes(), (*ITEMS, Item("long", "easy", "refuse me")), plan(prompts=4), tmp_path
+        FakeRunners().by_label(),
+        (*PROMPTS, Prompt("long", "easy", "refuse me")),
+        plan(prompts=4),
+        tmp_path,
     )
     report = make_report(lines)
     assert report["complete"] and report["table"]["tree"]["all"]["prompts"] == 3
@@ -102,7 +110,7 @@ def test_a_refused_prompt_is_left_out_and_named(tmp_path):
 
 @pytest.fixture()
 def report(tmp_path):
-    return make_report(measure(Abacus().lanes(), ITEMS, plan(), tmp_path))
+    return make_report(measure(FakeRunners().by_label(), PROMPTS, plan(), tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def report(tmp_path):
     [(0.994, 1.009, False), (2.763, 8.12, True), (0.5, 1.02, True), (0.95, 1.3, True)],
 )
 def test_a_machine_too_busy_to_measure_on_is_named(report, low, high, busy):
-    report["plain"]["against_itself"] = [low, 1.0, high]
+    report["baseline"]["repeat_ratio"] = [low, 1.0, high]
     assert ("too busy for any speed-up here to mean something" in " ".join(remarks(report))) == busy
 
 
@@ -137,14 +145,14 @@ def test_figures_by_hand(report):
     assert tree["all"]["predicted"] == pytest.approx(20 * 0.020 / 0.4)
     assert tree["easy"]["time"] == pytest.approx({"draft": 0.2, "verify": 0.6, "rest": 0.2})
     assert tree["all"]["tokens_per_second"] == pytest.approx(60 / 2.0)
-    assert report["plain"]["tokens_per_second"]["all"] == pytest.approx(20.0)
-    assert report["plain"]["against_itself"] == [1.0, 1.0, 1.0]
+    assert report["baseline"]["tokens_per_second"]["all"] == pytest.approx(20.0)
+    assert report["baseline"]["repeat_ratio"] == [1.0, 1.0, 1.0]
 
 
 def test_degenerate_text_is_counted_and_set_aside(report):
     tree = report["table"]["tree"]["all"]
     assert tree["degenerate"] == pytest.approx(1 / 3)
-    assert tree["sound"]["speedup"] == pytest.approx(2 / 1.5)
+    assert tree["non_degenerate"]["speedup"] == pytest.approx(2 / 1.5)
     assert report["table"]["tree"]["hard"]["degenerate"] == 0
     assert any("repeat themselves" in r for r in report["remarks"])
     assert uniqueness([7] * 21) == 1 / 18 < DEGENERATE
@@ -152,9 +160,9 @@ def test_degenerate_text_is_counted_and_set_aside(report):
     assert uniqueness([1, 2, 3, 4, 1, 2, 3, 4]) == 4 / 5
 
 
-def test_identity_is_checked_against_the_plain_lane(tmp_path):
-    lanes = Abacus().lanes()
-    tree = lanes["tree"]
+def test_identity_is_checked_against_plain_decoding(tmp_path):
+    runners = FakeRunners().by_label()
+    tree = runners["tree"]
 
     def strays(prompt, seed):
         run = tree(prompt, seed)
@@ -162,8 +170,8 @@ def test_identity_is_checked_against_the_plain_lane(tmp_path):
             run.ids = run.ids[:5] + [1] + run.ids[6:]
         return run
 
-    lanes["tree"] = strays
-    lines = measure(lanes, ITEMS, plan(), tmp_path)
+    runners["tree"] = strays
+    lines = measure(runners, PROMPTS, plan(), tmp_path)
     report = make_report(lines)
     assert (
         report["table"]["tree"]["all"]["identical"] == pytest.approx(2 / 3)
@@ -172,7 +180,7 @@ def test_identity_is_checked_against_the_plain_lane(tmp_path):
     assert {
         h["runs"]["tree"]["first_difference"]
         for h in lines
-        if h["kind"] == "heat" and h["prompt"] == "h1"
+        if h["kind"] == "trial" and h["prompt"] == "h1"
     } == {5}
     assert any("Not token-identical" in r and "tree" in r for r in report["remarks"])
 
@@ -193,13 +201,14 @@ def test_answers_of_one_token_have_no_speed(tmp_path):
             run(prompt, seed), ids=[2], seconds=0.0, accepted=[], rows=[]
         )
 
-    lanes = {label: one_token(run) for label, run in Abacus().lanes().items()}
-    report = make_report(measure(lanes, ITEMS, plan(), tmp_path))
+    runners = {label: one_token(run) for label, run in FakeRunners().by_label().items()}
+    report = make_report(measure(runners, PROMPTS, plan(), tmp_path))
     assert (
         report["table"]["tree"]["all"]["speedup"] is None
         and report["table"]["tree"]["all"]["tokens_per_round"] is None
     )
-    assert "long enough" in page(report) and cli.text_table(report)
+    assert "long enough" in page(report)
+    cli.print_report(report, Console(file=io.StringIO()))
     assert speedup([]) is None
 
 

@@ -1,4 +1,4 @@
-"""What comes out: pages and files that need no network, and the engine's lanes behind the command
+"""What comes out: pages and files that need no network, and the engine's runners behind the command
 and the page's button.
 """
 
@@ -11,25 +11,26 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
-from fake_lanes import ITEMS, Abacus, plan, write
+from fake_runners import PROMPTS, FakeRunners, plan, write
 from tiny import tiny_engine
 
 import specdemo.bench.cli as cli
 import specdemo.engine
 from specdemo.bench import load_report, make_report, short_run
 from specdemo.bench.html import page, save_html
-from specdemo.bench.lanes import BASELINE, parse_methods, race_lanes
+from specdemo.bench.measure import measure
+from specdemo.bench.methods import BASELINE, parse_methods
 from specdemo.bench.report import save_report
-from specdemo.bench.run import measure
-from specdemo.bench.suite import Item
+from specdemo.bench.runners import make_runners
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
+from specdemo.prompts import Prompt
 from specdemo.request import Sampling
 
 
 @pytest.fixture()
 def report(tmp_path):
-    return make_report(measure(Abacus().lanes(), ITEMS, plan(), tmp_path))
+    return make_report(measure(FakeRunners().by_label(), PROMPTS, plan(), tmp_path))
 
 
 # -- the report's files ----------------------------------------------------------------------------
@@ -101,7 +102,7 @@ def test_the_json_is_compact_and_carries_no_text(report, tmp_path):
         save_html(report, tmp_path / "no" / "r.html")
 
 
-# -- the engine's lanes, from events ---------------------------------------------------------------
+# -- the engine's runners, from events ------------------------------------------------------------
 
 
 def fake_race(log):
@@ -175,9 +176,9 @@ def log(monkeypatch):
     return requests
 
 
-def test_lanes_read_the_races_events(log):
-    lanes = race_lanes(None, parse_methods("block:gamma=5"), Sampling(temperature=0.5), 5)
-    plain, spec = lanes[BASELINE]("p", 3), lanes["block:gamma=5"]("p", 3)
+def test_runners_read_the_races_events(log):
+    runners = make_runners(None, parse_methods("block:gamma=5"), Sampling(temperature=0.5), 5)
+    plain, spec = runners[BASELINE]("p", 3), runners["block:gamma=5"]("p", 3)
     assert [r.lanes for r in log] == ["ar", "spec"] and all(
         not r.record and r.sampling.seed == 3 and r.sampling.temperature == 0.5 for r in log
     )
@@ -190,7 +191,7 @@ def test_lanes_read_the_races_events(log):
         plain.predicted_seconds,
     ) == ("a", 0.04, 110.0, [], None)
     assert (spec.text, spec.accepted, spec.rows, spec.draft_seconds) == ("b", [2, 1], [4, 4], 0.002)
-    assert spec.predicted_seconds == pytest.approx(2 * 0.012 + 0.002) and spec.plain_ms == 10.0
+    assert spec.predicted_seconds == pytest.approx(2 * 0.012 + 0.002) and spec.baseline_ms == 10.0
     assert "facts" not in spec.to_dict() and spec.facts["hardware"] == "an abacus"
 
 
@@ -217,7 +218,7 @@ def test_real_races_on_a_tiny_target(tmp_path):
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, seed=5)
         specs = parse_methods("lookup,lookup:gamma=3")
-        items = (Item("a", "one", "abcabcabcabc"), Item("b", "two", "hello hello hello"))
+        items = (Prompt("a", "one", "abcabcabcabc"), Prompt("b", "two", "hello hello hello"))
         made = plan(
             methods=("lookup", "lookup:gamma=3"),
             prompts=2,
@@ -225,7 +226,10 @@ def test_real_races_on_a_tiny_target(tmp_path):
             sampling=sampling.to_dict(),
         )
         lines = measure(
-            race_lanes(tiny_engine(), specs, sampling, 12), items, made, tmp_path / str(temperature)
+            make_runners(tiny_engine(), specs, sampling, 12),
+            items,
+            made,
+            tmp_path / str(temperature),
         )
         report = make_report(lines)
         for row in report["table"].values():
@@ -236,7 +240,7 @@ def test_real_races_on_a_tiny_target(tmp_path):
             # the last round may be cut
             assert s["tokens_per_round"] == pytest.approx(s["accepted_per_round"] + 1, abs=0.3)
             assert sum(s["time"].values()) == pytest.approx(1)
-        assert report["plain"]["repeats_itself"] and "float32" in page(report)
+        assert report["baseline"]["repeatable"] and "float32" in page(report)
 
 
 def test_stopping_the_short_run_keeps_what_is_complete(log):
@@ -289,7 +293,7 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
     race, words[-1] = specdemo.engine.race, str(tmp_path / "interrupted")
 
     def interrupted(engine, request, cancel=None):
-        if len(log) >= runs + 3 + 4 + 2:  # warm-up, one heat, two lanes of the next
+        if len(log) >= runs + 3 + 4 + 2:  # warm-up, one trial, two runs of the next
             raise KeyboardInterrupt
         return race(engine, request, cancel)
 

@@ -157,7 +157,7 @@ BAD = {
 def test_what_cannot_be_done_is_one_sentence(what, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("junk.json").write_text('{"a": 1}')
-    Path("suite.jsonl").write_text('{"id": "a", "prompt": "Hi"}\n')
+    Path("suite.jsonl").write_text('{"id": "a", "text": "Hi"}\n')
     save_trace(list(fake_events(tokens=4)), Path("t.json"))
     assert main(shlex.split(BAD[what])) == 1
     said = capsys.readouterr().err.strip()

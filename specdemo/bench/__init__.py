@@ -1,15 +1,8 @@
-"""The bench room: prompt files, repeated measured runs, reports (JSON and HTML with plots)."""
+"""Measuring: repeated, interleaved trials of methods on a prompt file; reports (JSON, and HTML with
+charts).
+"""
 
-from .cli import add_arguments, bench_main, short_run
+from .measure import short_run
 from .report import load_report, make_report
-from .suite import Item, load_suite
 
-__all__ = [
-    "Item",
-    "add_arguments",
-    "bench_main",
-    "load_report",
-    "load_suite",
-    "make_report",
-    "short_run",
-]
+__all__ = ["load_report", "make_report", "short_run"]

@@ -1,4 +1,4 @@
-"""``python -m specdemo bench``: measure methods on a prompt file, then write ``report.json`` and
+"""``specdemo bench``: measure methods on a prompt file, then write ``report.json`` and
 ``report.html``.
 """
 
@@ -6,28 +6,50 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
-from .lanes import Stopped, parse_methods, race_lanes
-from .report import ALL, make_report, save_report
-from .run import FORMAT, RUNS, VERSION, WARM_UP, Plan, begin, heat, measure, resume
-from .suite import Item, from_prompts, load_suite
+from ..prompts import ALL, Prompt, load_prompts
+from ..request import Request, Sampling
+from .html import NONE, save_html
+from .measure import WARM_UP, measure
+from .methods import MethodConfig, parse_methods
+from .report import make_report, save_report
+from .runners import make_runners
+from .runs_file import RUNS, BenchPlan, Line, resume
+from .schema import Figures, Report
+
+if TYPE_CHECKING:
+    from ..models.pairs import Pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``bench``."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--suite",
         required=True,
         metavar="FILE",
         help="prompts: JSON lines with id, category and turns (Spec-Bench's question.jsonl too)",
     )
-    parser.add_argument(
+    add(
         "--methods",
         required=True,
         metavar="A,B",
@@ -35,44 +57,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "methods, each with settings if wanted: block,tree:budget=15,specdiff2:rule=point-mass"
         ),
     )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="only N prompts, taken from the categories in turn"
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=3, metavar="R", help="repeats of every prompt (default 3)"
-    )
-    parser.add_argument(
+    add("--limit", type=int, metavar="N", help="only N prompts, taken from the categories in turn")
+    add("--repeats", type=int, default=3, metavar="R", help="repeats of every prompt (default: 3)")
+    add(
         "--max-new-tokens",
         type=int,
         default=96,
         metavar="N",
-        help="new tokens per answer (default 96)",
+        help="new tokens per answer (default: 96)",
     )
-    parser.add_argument(
+    add(
         "--out",
         required=True,
         metavar="DIR",
-        help=(
-            "folder of the results; start again with the same options to go on after an"
-            " interruption"
-        ),
+        help="folder of the results; the same command continues there after an interruption",
     )
-    parser.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)"
+    add(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="sampling temperature; 0 is greedy (default: 0)",
     )
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r"
+    add(
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="sample from the tokens that make up this much probability (default: 1, all)",
     )
-    parser.add_argument("--pair", default="smollm2-135m", metavar="ID")
-    parser.add_argument(
+    add("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
+    add(
+        "--pair",
+        default="smollm2-135m",
+        metavar="ID",
+        help="target and drafter, see “specdemo models” (default: %(default)s)",
+    )
+    add(
         "--drafter",
         metavar="DIR",
-        help="a drafter folder that “train” left, instead of the pair's own",
+        help="a drafter folder that “train” wrote, instead of the pair's own",
     )
-    parser.add_argument(
-        "--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)"
-    )
+    add("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
     parser.set_defaults(run=bench_main)
 
 
@@ -80,76 +106,46 @@ def bench_main(args: argparse.Namespace) -> int:
     """Run the bench as the options say; everything that can be refused is refused before the model
     loads.
     """
-    from ..drafters import METHODS
     from ..models.pairs import get_pair, with_drafter
-    from ..request import Request, Sampling
 
     if args.repeats < 1:
         raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
-    suite = load_suite(args.suite)
-    items = suite.first(args.limit)
-    specs = parse_methods(args.methods)
+    suite = load_prompts(args.suite)
+    prompts = suite.first(args.limit)
+    configs = parse_methods(args.methods)
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    for spec in specs:
-        Request(WARM_UP, spec.method, dict(spec.params), sampling, args.max_new_tokens, spec.rule)
-    pair = with_drafter(get_pair(args.pair), args.drafter)
-    named = f"{args.pair} with the drafter in {args.drafter}" if args.drafter else args.pair
-    if why := next(
-        (why for spec in specs if (why := METHODS[spec.method].refuse_pair(pair))), None
-    ):
-        raise UserError(why)
-    plan = Plan(
-        suite.name,
-        suite.sha256,
-        len(items),
-        named,
-        tuple(s.label for s in specs),
-        args.repeats,
-        args.max_new_tokens,
-        sampling.to_dict(),
-    )
-    with locked_output_dir(Path(args.out)):
-        return _bench(pair, args, specs, sampling, items, plan, Path(args.out))
-
-
-def _bench(
-    pair: Any,
-    args: argparse.Namespace,
-    specs: list[Any],
-    sampling: Any,
-    items: list[Any],
-    plan: Plan,
-    out: Path,
-) -> int:
-    from ..engine import load_engine
-    from .html import save_html
-
-    engine = load_engine(
-        pair,
-        args.dtype,
-        progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr),
-    )
-    print(file=sys.stderr)
-    try:
-        with _Bar() as tell:
-            lines, code = (
-                measure(
-                    race_lanes(engine, specs, sampling, args.max_new_tokens), items, plan, out, tell
-                ),
-                0,
-            )
-    except KeyboardInterrupt:
-        lines, code = resume(out / RUNS, plan), 130
-        print(
-            f"Stopped. The same command goes on after the last complete prompt in {out}.",
-            file=sys.stderr,
+    for config in configs:
+        Request(
+            WARM_UP,
+            method=config.method,
+            params=dict(config.params),
+            sampling=sampling,
+            max_new_tokens=args.max_new_tokens,
+            rule=config.rule,
         )
-        if not any("runs" in line for line in lines):
+    pair = with_drafter(get_pair(args.pair), args.drafter)
+    for config in configs:
+        if why := METHODS[config.method].refuse_pair(pair):
+            raise UserError(why)
+    plan = BenchPlan(
+        suite=suite.name,
+        sha256=suite.sha256,
+        prompts=len(prompts),
+        pair=f"{args.pair} with the drafter in {args.drafter}" if args.drafter else args.pair,
+        methods=tuple(config.label for config in configs),
+        repeats=args.repeats,
+        max_new_tokens=args.max_new_tokens,
+        sampling=sampling.to_dict(),
+    )
+    out = Path(args.out)
+    with locked_output_dir(out):
+        lines, code = _measure(pair, args, configs, sampling, prompts, plan)
+        if code and not any("runs" in line for line in lines):
             return code
-    report = make_report(lines)
-    save_report(report, out / "report.json")
-    save_html(report, out / "report.html")
-    print(text_table(report))
+        report = make_report(lines)
+        save_report(report, out / "report.json")
+        save_html(report, out / "report.html")
+    print_report(report, Console(highlight=False, width=None if sys.stdout.isatty() else 160))
     print(
         f"\n{out / 'report.html'}\n{out / 'report.json'} (copy it to assets/bench to show it on the"
         " page)"
@@ -157,104 +153,69 @@ def _bench(
     return code
 
 
-class _Bar:
-    """A progress bar with the time left."""
+def _measure(
+    pair: Pair,
+    args: argparse.Namespace,
+    configs: tuple[MethodConfig, ...],
+    sampling: Sampling,
+    prompts: tuple[Prompt, ...],
+    plan: BenchPlan,
+) -> tuple[list[Line], int]:
+    """All lines of the runs file, and the exit status: 0, or 130 if a person interrupted."""
+    from ..engine import load_engine
 
-    def __enter__(self):
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        self.progress = Progress(*columns, console=Console(stderr=True))
-        self.progress.start()
-        self.task = self.progress.add_task("warm-up", total=None)
-        return lambda done, total, text: self.progress.update(
-            self.task, completed=done, total=total, description=text
-        )
-
-    def __exit__(self, *_):
-        self.progress.stop()
-
-
-def text_table(report: dict[str, Any]) -> str:
-    """Speed-up and tokens per round, method × category, for a terminal."""
-    columns = [ALL, *report["categories"]]
-    width = max(map(len, [*report["methods"], "method"])) + 2
-    wide = max(12, *(len(c) + 2 for c in columns))
-    lines = ["method".ljust(width) + "".join(c.rjust(wide) for c in columns)]
-    for label, row in report["table"].items():
-        cells = [
-            (
-                "–"
-                if row[c]["speedup"] is None
-                else f"{row[c]['speedup']:.2f}× {row[c]['tokens_per_round'] or 0:.2f}"
-            )
-            for c in columns
-        ]
-        lines.append(label.ljust(width) + "".join(cell.rjust(wide) for cell in cells))
-    return "\n".join(["Speed-up over plain decoding, tokens per round", *lines, *report["remarks"]])
-
-
-def short_run(
-    engine: Any,
-    methods: str | Sequence[str],
-    prompts: Sequence[str | Item],
-    max_new_tokens: int = 64,
-    sampling: Any = None,
-    cancel: threading.Event | None = None,
-) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
-    """A short bench for the page's button, one repeat: yields (fraction done, report so far or
-    None, what comes next).
-
-    Nothing is written to disk. ``cancel`` ends it within one round; what is complete stays in the
-    last report.
-    """
-    from ..request import Sampling
-
-    sampling = sampling or Sampling()
-    specs, items = parse_methods(methods), from_prompts(prompts)
-    if not items:
-        raise UserError("There is no prompt to measure; choose at least one.")
-    plan = Plan(
-        "short local run",
-        "",
-        len(items),
-        engine.loaded.pair.id,
-        tuple(s.label for s in specs),
-        1,
-        max_new_tokens,
-        sampling.to_dict(),
+    out = Path(args.out)
+    engine = load_engine(
+        pair,
+        args.dtype,
+        progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr),
     )
-    lanes = race_lanes(engine, specs, sampling, max_new_tokens, cancel)
-    lines: list[dict[str, Any]] = [
-        {"kind": "plan", "format": FORMAT, "version": VERSION, **plan.to_dict()}
-    ]
-    report = None
-    yield 0.0, None, "warming up"
+    print(file=sys.stderr)
+    runners = make_runners(engine, configs, sampling, args.max_new_tokens)
     try:
-        lines.append(begin(lanes, []))
-        for index, item in enumerate(items):
-            yield index / len(items), report, f"prompt {index + 1} of {len(items)}"
-            lines.append(heat(lanes, item, index, 0, plan))
-            report = make_report(lines) if any("runs" in line for line in lines) else None
-    except Stopped:
-        yield (
-            len([line for line in lines if line["kind"] == "heat"]) / len(items),
-            report,
-            "stopped",
+        with _progress_bar() as on_progress:
+            return measure(runners, prompts, plan, out, on_progress), 0
+    except KeyboardInterrupt:
+        print(
+            f"Stopped. The same command continues after the last complete trial in {out}.",
+            file=sys.stderr,
         )
-        return
-    yield 1.0, report, "done"
+        return resume(out / RUNS, plan), 130
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with the time left, on stderr."""
+    bar = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+    )
+    with bar:
+        task = bar.add_task("warm-up", total=None)
+        yield lambda done, total, text: bar.update(
+            task, completed=done, total=total, description=text
+        )
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Speed-up and tokens per round, method × category, then the remarks."""
+    columns = [ALL, *report["categories"]]
+    table = Table(title="Speed-up over plain decoding, tokens per round", title_justify="left")
+    table.add_column("method")
+    for column in columns:
+        table.add_column(Text(column), justify="right")
+    for label, row in report["table"].items():
+        table.add_row(Text(label), *(_cell(row[column]) for column in columns))
+    console.print(table)
+    for remark in report["remarks"]:
+        console.print(Text(remark))
+
+
+def _cell(figures: Figures) -> str:
+    if figures["speedup"] is None:
+        return NONE
+    return f"{figures['speedup']:.2f}× {figures['tokens_per_round'] or 0:.2f}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import atomic_write
-from .suite import load_suite
+from ..prompts import load_prompts
 
 PROMPTS = (
     "A train travels 60 km in 45 minutes. How far does it go in 3 hours? Explain step by step.",
@@ -63,7 +63,7 @@ def device_main(args: argparse.Namespace) -> int:
     if min(args.repeats, args.limit, args.max_new_tokens) < 1:
         raise UserError("--repeats, --limit and --max-new-tokens must be at least 1.")
     prompts = (
-        [item.prompt for item in load_suite(args.prompts).first(args.limit)]
+        [prompt.text for prompt in load_prompts(args.prompts).first(args.limit)]
         if args.prompts
         else list(PROMPTS[: args.limit])
     )

@@ -53,12 +53,13 @@ class Backend:
         """A short bench over (category, prompt) pairs: (share done, report so far or None, what
         comes next).
         """
-        from ..bench import Item, short_run
+        from ..bench import short_run
+        from ..prompts import Prompt
 
         return short_run(
             engine,
             methods,
-            [Item(str(n), category, prompt) for n, (category, prompt) in enumerate(prompts, 1)],
+            [Prompt(str(n), category, prompt) for n, (category, prompt) in enumerate(prompts, 1)],
             new_tokens,
             cancel=cancel,
         )

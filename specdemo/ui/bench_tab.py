@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -15,37 +15,16 @@ from .charts import BUTTONS, LEGEND
 from .examples import EXAMPLES
 from .server import BROKEN, Server, progress_words
 
+if TYPE_CHECKING:
+    from ..bench.schema import Report
+
 MOST_PROMPTS, MOST_TOKENS = 6, 96
+PLOTS = 5  # as many as bench.charts.charts makes
 
 
-def words_of(report: dict[str, Any]) -> str:
-    """The report's sentences and tables; every text in it is escaped by the bench room."""
-    from ..bench.html import facts, headline, tables
+def figures_of(report: Report) -> list[Any]:
+    from ..bench.charts import charts
 
-    remarks = "".join(f"<li>{escape(str(r))}</li>" for r in report["remarks"])
-    return (
-        "<div"
-        f' class="sd-bench">{headline(report)}<ul>{remarks}</ul>{"".join(tables(report))}<details><summary>How'
-        f" it was measured</summary>{facts(report)}</details></div>"
-    )
-
-
-def figures_of(report: dict[str, Any]) -> list[Any]:
-    from ..bench.html import bars, scatter, spread, times
-
-    named = [
-        (
-            "Speed-up over plain decoding, by category",
-            bars(report, "speedup", "times plain decoding", 1.0),
-        ),
-        (
-            "Tokens per round, by category",
-            bars(report, "tokens_per_round", "tokens per round", None),
-        ),
-        ("Speed-up of every prompt", spread(report)),
-        ("Predicted and measured", scatter(report)),
-        ("Where the time goes", times(report)),
-    ]
     return [
         figure.update_layout(
             template="none",
@@ -55,7 +34,7 @@ def figures_of(report: dict[str, Any]) -> list[Any]:
             legend=LEGEND,
             modebar={"remove": BUTTONS},
         )
-        for title, figure in named
+        for title, figure in charts(report)
     ]
 
 
@@ -63,7 +42,7 @@ def read(path: Path | None) -> list[Any]:
     """[words, figures ...] of a report file, or a sentence and no figures."""
     from ..bench import load_report
 
-    blank = [gr.update(value=None, visible=False)] * 5
+    blank = [gr.update(value=None, visible=False)] * PLOTS
     if path is None:
         return [
             (
@@ -74,22 +53,15 @@ def read(path: Path | None) -> list[Any]:
         ]
     try:
         return shown(load_report(path))
-    except UserError as refusal:
-        return [escape(str(refusal)), *blank]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        traceback.print_exc()
-        return [
-            (
-                f"The report {escape(path.name)} is damaged; make it again with <code>python -m"
-                " specdemo bench</code>."
-            ),
-            *blank,
-        ]
+    except UserError as error:
+        return [escape(str(error)), *blank]
 
 
-def shown(report: dict[str, Any]) -> list[Any]:
+def shown(report: Report) -> list[Any]:
+    from ..bench.html import fragment
+
     return [
-        words_of(report),
+        fragment(report),
         *(gr.update(value=figure, visible=True) for figure in figures_of(report)),
     ]
 
@@ -105,7 +77,9 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
             elem_id="bench-report",
         )
     words = gr.HTML("", elem_id="bench-words")
-    plots = [gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(5)]
+    plots = [
+        gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(PLOTS)
+    ]
     outputs = [words, *plots]
     quiet = {"api_visibility": "private", "show_progress": "minimal"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..bench.html import stylesheet
 from ..paths import ROOT
 from . import charts, lesson
 from .backend import Backend
@@ -30,12 +31,6 @@ CSS = """
 body.sd-loaded #plot { display: none; }
 body.sd-racing #status [data-testid="status-tracker"] { display: none !important; }
 #race-view .html-container, #lesson-view .html-container { padding: 0; }
-.sd-bench .scroll { overflow-x: auto; margin: 12px 0; } .sd-bench table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.sd-bench th, .sd-bench td { border: 1px solid #8886; padding: 3px 7px; text-align: right; white-space: nowrap; font-size: .92rem; } .sd-bench thead th { white-space: normal; }
-.sd-bench th:first-child { text-align: left; position: sticky; left: 0; background: var(--body-background-fill); max-width: 34vw; white-space: normal; }
-.sd-bench .scroll { background: linear-gradient(90deg, transparent, var(--body-background-fill) 60%) right / 40px 100% no-repeat local, linear-gradient(90deg, transparent, #888a) right / 16px 100% no-repeat scroll; }
-.sd-bench td.good { background: #0072b233; } .sd-bench td.bad { background: #d55e0033; } .sd-bench td.best { font-weight: 700; } .sd-bench caption { text-align: left; padding: 4px 0; font-weight: 600; }
-.sd-bench dt { font-weight: 600; } .sd-bench dd { margin: 0 0 6px 16px; overflow-wrap: anywhere; } .sd-bench summary { cursor: pointer; }
 """
 
 
@@ -54,7 +49,7 @@ def launch_options() -> dict[str, Any]:
     """What ``demo.launch`` needs beside ports."""
     return {
         "theme": theme(),
-        "css": CSS,
+        "css": CSS + stylesheet(),
         "head": f"<script>{head_script()}</script>",
         "footer_links": ["api", "settings"],
         "show_error": True,

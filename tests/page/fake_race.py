@@ -375,11 +375,12 @@ PAIRS = {
 
 
 def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str, Any]:
-    """A bench report of made-up lanes, through the bench's own code."""
-    from specdemo.bench.lanes import LaneRun
+    """A bench report of made-up runs, through the bench's own code."""
+    from specdemo.bench.measure import run_trial, start_session
     from specdemo.bench.report import make_report
-    from specdemo.bench.run import Plan, begin, heat
-    from specdemo.bench.suite import Item
+    from specdemo.bench.runners import RunResult
+    from specdemo.bench.runs_file import BenchPlan
+    from specdemo.prompts import Prompt
 
     facts = {
         "pair": "fake",
@@ -393,8 +394,8 @@ def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str,
         "rule": "match",
     }
 
-    def lane(speed: float):
-        return lambda prompt, seed: LaneRun(
+    def runner(speed: float):
+        return lambda prompt, seed: RunResult(
             list(range(40)),
             prompt,
             1.0 / speed,
@@ -404,25 +405,18 @@ def fake_report(methods: list[str], prompts: list[tuple[str, str]]) -> dict[str,
             draft_seconds=0.2 / speed,
             verify_seconds=0.7 / speed,
             predicted_seconds=0.9 / speed,
-            plain_ms=25.0,
+            baseline_ms=25.0,
             facts=facts,
         )
 
-    lanes = {"ar": lane(1.0)} | {name: lane(1.2 + 0.2 * k) for k, name in enumerate(methods)}
-    plan = Plan(
+    runners = {"ar": runner(1.0)} | {name: runner(1.2 + 0.2 * k) for k, name in enumerate(methods)}
+    plan = BenchPlan(
         "made up", "", len(prompts), "fake", tuple(methods), 1, 40, {"seed": 0, "temperature": 0.0}
     )
-    lines = [
-        {"kind": "plan", "format": "specdemo-bench-runs", "version": 1, **plan.to_dict()},
-        begin(lanes, []),
+    trials = [
+        run_trial(runners, Prompt(str(k), *pair), k, 0, plan) for k, pair in enumerate(prompts)
     ]
-    return make_report(
-        lines
-        + [
-            heat(lanes, item, k, 0, plan)
-            for k, item in enumerate(Item(str(n), *pair) for n, pair in enumerate(prompts))
-        ]
-    )
+    return make_report([plan.line(), start_session(runners, []), *trials])
 
 
 class FakeBackend:

@@ -4,7 +4,7 @@ line and the documentation, checked when they come from outside, and upgraded fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -118,6 +118,23 @@ def _validate(params: type[P], values: Mapping[str, Any]) -> P:
             raise UserError(f"There is no parameter “{name}” here; choose from: {known}.") from None
         allowed = _parameter(name, params).allowed
         raise UserError(f"{name} must be {allowed}, not {value!r}.") from None
+
+
+def parse_assignments(words: Iterable[str]) -> dict[str, str]:
+    """``["gamma=7"] -> {"gamma": "7"}``, as the command line names parameters.
+
+    Raises:
+        UserError: a word is not NAME=VALUE.
+    """
+    values = {}
+    for word in words:
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not (name and equals and value):
+            raise UserError(
+                f"“{word}” is not a setting; write it as NAME=VALUE, for instance gamma=7."
+            )
+        values[name.replace("-", "_")] = value
+    return values
 
 
 # method -> old name -> new name; the old values "yes" and "no" are true and false today

@@ -1,13 +1,14 @@
-"""Lanes that are told what to take, for the bench's tests."""
+"""Runners with fixed times, for the bench's tests."""
 
 from __future__ import annotations
 
 import json
 
-from specdemo.bench.lanes import BASELINE, LaneRun
-from specdemo.bench.run import Plan
-from specdemo.bench.suite import Item
+from specdemo.bench.methods import BASELINE
+from specdemo.bench.runners import RunResult
+from specdemo.bench.runs_file import BenchPlan
 from specdemo.errors import UserError
+from specdemo.prompts import Prompt
 from specdemo.request import Sampling
 
 GREEDY = Sampling().to_dict()
@@ -25,15 +26,15 @@ FACTS = {
 PROSE = list(range(100, 121))  # 20 decoded tokens, nothing repeats
 
 
-class Abacus:
-    """Lanes with fixed times that log their calls: plain takes 1 s for 20 tokens, fast 0.5 s in 5
+class FakeRunners:
+    """Runners with fixed times that log their calls: plain takes 1 s for 20 tokens, fast 0.5 s in 5
     rounds, slow 2 s.
     """
 
     def __init__(self, die_after: int | None = None):
         self.calls, self.die_after = [], die_after
 
-    def lane(self, label, seconds, accepted=()):
+    def runner(self, label, seconds, accepted=()):
         def run(prompt, seed):
             self.calls.append((label, prompt, seed))
             if self.die_after is not None and len(self.calls) > self.die_after:
@@ -41,7 +42,7 @@ class Abacus:
             if prompt == "refuse me":
                 raise UserError("The prompt is too long; shorten it.")
             factor = 2.0 if prompt == "hard" and label == "fast" else 1.0
-            return LaneRun(
+            return RunResult(
                 ids=[7] * 21 if prompt == "loop" else PROSE,
                 text="<b>words</b>",
                 seconds=seconds * factor,
@@ -51,26 +52,26 @@ class Abacus:
                 draft_seconds=0.1 * len(accepted) / 5,
                 verify_seconds=0.3 * len(accepted) / 5,
                 predicted_seconds=0.4 if accepted else None,
-                plain_ms=20.0,
+                baseline_ms=20.0,
                 result={"rule": "match", "output_ids": PROSE},
                 facts=FACTS,
             )
 
         return run
 
-    def lanes(self):
+    def by_label(self):
         return {
-            BASELINE: self.lane(BASELINE, 1.0),
-            "block": self.lane("block", 2.0, [0] * 20),
-            "tree": self.lane("fast", 0.5, [3, 3, 3, 3, 3]),
+            BASELINE: self.runner(BASELINE, 1.0),
+            "block": self.runner("block", 2.0, [0] * 20),
+            "tree": self.runner("fast", 0.5, [3, 3, 3, 3, 3]),
         }
 
 
-ITEMS = (Item("e1", "easy", "easy"), Item("h1", "hard", "hard"), Item("e2", "easy", "loop"))
+PROMPTS = (Prompt("e1", "easy", "easy"), Prompt("h1", "hard", "hard"), Prompt("e2", "easy", "loop"))
 
 
 def plan(**more):
-    return Plan(
+    return BenchPlan(
         **{
             "suite": "s.jsonl",
             "sha256": "ab" * 32,

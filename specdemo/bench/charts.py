@@ -1,0 +1,184 @@
+"""The report's charts, made with Plotly; the Bench tab and ``report.html`` show the same ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ..prompts import ALL
+from .schema import Report
+
+# Okabe-Ito first
+COLORS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#8C8C00",
+    "#7F7F7F",
+    "#332288",
+    "#44AA99",
+)
+# told apart without colour too
+MARKS = (
+    "circle",
+    "square",
+    "diamond",
+    "cross",
+    "x",
+    "triangle-up",
+    "star",
+    "hexagon",
+    "pentagon",
+    "bowtie",
+)
+
+GREY = "#808080"  # readable on light and on dark
+
+
+def charts(report: Report) -> list[tuple[str, go.Figure]]:
+    """All charts with their titles, in the order they are shown in."""
+    return [
+        (
+            "Speed-up over plain decoding, by category",
+            bars(report, "speedup", "times plain decoding", line=1.0),
+        ),
+        (
+            "Tokens per round, by category",
+            bars(report, "tokens_per_round", "tokens per round (the target's own included)"),
+        ),
+        ("Speed-up of every prompt", spread(report)),
+        ("Predicted and measured", scatter(report)),
+        ("Where the time goes", times(report)),
+    ]
+
+
+def _figure(*traces: Any, **layout: Any) -> go.Figure:
+    """Transparent, grey ink: readable on light and dark."""
+    base = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": GREY, "size": 14},
+        "margin": {"t": 30, "r": 10},
+        "height": 460,
+    }
+    base["legend"] = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0}
+    figure = go.Figure(traces, {**base, **layout})
+    figure.update_xaxes(gridcolor="#88888840", automargin=True).update_yaxes(gridcolor="#88888840")
+    return figure
+
+
+def _titles(report: Report) -> list[tuple[str, str, str, str]]:
+    return [
+        (label, m["title"], COLORS[i % len(COLORS)], MARKS[i % len(MARKS)])
+        for i, (label, m) in enumerate(report["methods"].items())
+    ]
+
+
+def bars(report: Report, key: str, axis: str, line: float | None = None) -> go.Figure:
+    """Grouped bars, a group a category."""
+    columns = [ALL, *report["categories"]]
+    traces = [
+        go.Bar(
+            name=title,
+            x=columns,
+            y=[report["table"][label][c][key] for c in columns],
+            marker_color=color,
+        )
+        for label, title, color, _ in _titles(report)
+    ]
+    figure = _figure(*traces, barmode="group", yaxis={"title": axis, "rangemode": "tozero"})
+    if line is not None:
+        figure.add_hline(line, line_dash="dash", line_color=GREY)
+    return figure
+
+
+def spread(report: Report) -> go.Figure:
+    """Every prompt's ratio, a box a method."""
+    traces = []
+    for label, title, color, _ in _titles(report):
+        points = [
+            (p["methods"][label][0], p["id"])
+            for p in report["prompts"]
+            if p["methods"][label][0] is not None
+        ]
+        traces.append(
+            go.Box(
+                name=title,
+                y=[y for y, _ in points],
+                text=[t for _, t in points],
+                boxpoints="all",
+                jitter=0.4,
+                pointpos=0,
+                marker={"color": color, "size": 4},
+            )
+        )
+    figure = _figure(
+        *traces, showlegend=False, yaxis={"title": "times plain decoding", "rangemode": "tozero"}
+    )
+    return figure.add_hline(1.0, line_dash="dash", line_color=GREY)
+
+
+def scatter(report: Report) -> go.Figure:
+    """A point a method and category; on the line the overhead is nil."""
+    traces, most = [], 1.0
+    for label, title, color, mark in _titles(report):
+        points = [
+            (s["predicted"], s["speedup"], c)
+            for c, s in report["table"][label].items()
+            if s["predicted"] and s["speedup"]
+        ]
+        most = max([most, *(max(x, y) for x, y, _ in points)])
+        traces.append(
+            go.Scatter(
+                name=title,
+                x=[p[0] for p in points],
+                y=[p[1] for p in points],
+                text=[p[2] for p in points],
+                mode="markers",
+                marker={"color": color, "symbol": mark, "size": 9},
+            )
+        )
+    traces.append(
+        go.Scatter(
+            x=[0, most],
+            y=[0, most],
+            mode="lines",
+            line={"dash": "dash", "color": GREY},
+            name="predicted = measured",
+            hoverinfo="skip",
+        )
+    )
+    return _figure(
+        *traces, xaxis={"title": "predicted speed-up"}, yaxis={"title": "measured speed-up"}
+    )
+
+
+def times(report: Report) -> go.Figure:
+    """Milliseconds per token, stacked; plain decoding beside."""
+    titles, rows = _titles(report), report["table"]
+    plain = report["baseline"]["tokens_per_second"][ALL]
+    names = ["Plain decoding", *(title for _, title, _, _ in titles)]
+    traces = []
+    for part, color, pattern in (
+        ("draft", "#E69F00", "/"),
+        ("verify", "#0072B2", ""),
+        ("rest", "#7F7F7F", "."),
+    ):
+        values = [1e3 / plain if plain and part == "verify" else 0.0]
+        for label, *_ in titles:
+            s = rows[label][ALL]
+            values.append(
+                1e3 / s["tokens_per_second"] * s["time"][part]
+                if s["time"] and s["tokens_per_second"]
+                else 0.0
+            )
+        traces.append(
+            go.Bar(
+                name=part, x=names, y=values, marker={"color": color, "pattern": {"shape": pattern}}
+            )
+        )
+    return _figure(*traces, barmode="stack", yaxis={"title": "milliseconds per token"})

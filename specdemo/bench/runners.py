@@ -1,0 +1,188 @@
+"""What the bench measures: a runner answers one prompt by one method and returns a ``RunResult``.
+
+Any engine fits in, because a runner is a plain function of (prompt, seed).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..events import Done, Event, Start, Verify
+from ..repetition import uniqueness
+from ..request import Request, Sampling
+from .methods import BASELINE, MethodConfig
+
+# the engine brings torch along, which reading a report or a help text need not wait for
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+
+@dataclass
+class RunResult:
+    """What one run of a method wrote and what it took.
+
+    Attributes:
+        ids: output token ids; the first belongs to the prefill, so ``len(ids) - 1`` were decoded in
+            ``seconds``.
+        text: the answer, cut at stop strings.
+        one_row_rate: tokens per second of the one-row kernel, where the baseline lane uses another
+            one (baseline only).
+        accepted: accepted drafted tokens of every round, after the stop cut; empty for the
+            baseline.
+        rows: width of the target's pass in every round.
+        predicted_seconds: decoding time by the pass costs measured at load and the measured
+            drafting time; None where nothing was drafted or no costs are known.
+        baseline_ms: milliseconds of the baseline's pass, by the same costs.
+        unique: distinct 4-grams among all 4-grams of the output (1 = nothing repeats).
+        facts: hardware, dtype, versions, weights, params and the like: what a report must name.
+    """
+
+    ids: list[int]
+    text: str
+    seconds: float
+    ttft_seconds: float
+    finish: str = ""
+    one_row_rate: float | None = None
+    accepted: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    predicted_seconds: float | None = None
+    baseline_ms: float | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def unique(self) -> float:
+        return uniqueness(self.ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``facts`` are kept once a session, not with every run."""
+        out = asdict(self) | {"unique": self.unique}
+        del out["facts"]
+        elsewhere = ("output_ids", "hardware", "dtype", "pair")
+        out["result"] = {k: v for k, v in self.result.items() if k not in elsewhere}
+        return out
+
+
+Runner = Callable[[str, int], RunResult]
+
+
+class Stopped(Exception):
+    """A person stopped the run in the middle of an answer; it does not count."""
+
+
+def make_runners(
+    engine: Engine,
+    configs: Sequence[MethodConfig],
+    sampling: Sampling,
+    max_new_tokens: int,
+    cancel: threading.Event | None = None,
+) -> dict[str, Runner]:
+    """Runners on this project's engine, by label: the baseline first, then each method alone."""
+    baseline = MethodConfig(BASELINE, BASELINE, "match")
+    return {
+        config.label: _make_runner(engine, config, sampling, max_new_tokens, cancel)
+        for config in (baseline, *configs)
+    }
+
+
+def _make_runner(
+    engine: Engine,
+    config: MethodConfig,
+    sampling: Sampling,
+    max_new_tokens: int,
+    cancel: threading.Event | None,
+) -> Runner:
+    from ..engine import race
+
+    def run(prompt: str, seed: int) -> RunResult:
+        request = Request(
+            prompt,
+            method=config.method,
+            params=dict(config.params),
+            sampling=replace(sampling, seed=seed),
+            max_new_tokens=max_new_tokens,
+            rule=config.rule,
+            record=False,
+            lanes="ar" if config.label == BASELINE else "spec",
+        )
+        return collect(race(engine, request, cancel))
+
+    return run
+
+
+def collect(events: Iterable[Event]) -> RunResult:
+    """The ``RunResult`` of a race with one lane.
+
+    Raises:
+        Stopped: a person stopped the race.
+    """
+    start: Start | None = None
+    rounds: list[Verify] = []
+    for event in events:
+        if isinstance(event, Start):
+            start = event
+        elif isinstance(event, Verify):
+            rounds.append(event)
+        elif isinstance(event, Done) and start is not None:
+            if event.stopped:
+                raise Stopped
+            return _run_result(start, rounds, event)
+    raise RuntimeError("the race ended without its Done event")
+
+
+def _run_result(start: Start, rounds: list[Verify], done: Done) -> RunResult:
+    result = done.result
+    is_baseline = result["spec"] is None
+    lane = result["ar" if is_baseline else "spec"]
+    return RunResult(
+        ids=result["output_ids"],
+        text=done.ar_text if is_baseline else done.spec_text,
+        seconds=lane["seconds"],
+        ttft_seconds=lane["ttft_seconds"],
+        finish=result["finish_reason"],
+        one_row_rate=lane.get("one_row_tokens_per_second"),
+        accepted=[sum(token["source"] == "accepted" for token in v.kept) for v in rounds],
+        rows=[v.rows for v in rounds],
+        draft_seconds=lane.get("draft_seconds", 0.0),
+        verify_seconds=lane.get("verify_seconds", 0.0),
+        predicted_seconds=_predicted_seconds(start, rounds),
+        baseline_ms=_baseline_ms(start),
+        result=result,
+        facts={name: getattr(start, name) for name in FACTS},
+    )
+
+
+FACTS = (
+    "pair",
+    "hardware",
+    "dtype",
+    "versions",
+    "cost_ms",
+    "one_row_ms",
+    "ar_width",
+    "weights",
+    "params",
+    "rule",
+)
+
+
+def _predicted_seconds(start: Start, rounds: list[Verify]) -> float | None:
+    cost = {int(rows): ms for rows, ms in start.cost_ms.items()}
+    if not rounds or not all(v.rows in cost for v in rounds):
+        return None
+    return sum(cost[v.rows] / 1e3 + v.draft_seconds for v in rounds)
+
+
+def _baseline_ms(start: Start) -> float | None:
+    cost = {int(rows): ms for rows, ms in start.cost_ms.items()}
+    if not cost:
+        return None
+    return min(
+        [cost[w] for w in (1, start.ar_width) if w in cost]
+        + [start.one_row_ms] * bool(start.one_row_ms)
+    )

@@ -1,0 +1,116 @@
+"""``runs.jsonl``: the measurements as they were made, one JSON line a trial; resumable.
+
+The first line is the plan, then come a ``session`` line for every start of the command and a
+``trial`` line for every finished trial.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..files import atomic_write
+from .migrate import upgrade_run_line
+
+FORMAT, VERSION = "specdemo-bench-runs", 2
+RUNS = "runs.jsonl"
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What is measured; two runs with the same plan continue each other.
+
+    Attributes:
+        suite, sha256: name of the prompt file and hash of its bytes.
+        prompts, repeats: how many prompts are asked, and how often each.
+        methods: labels, as the command line names them.
+        sampling: ``Sampling.to_dict()``.
+    """
+
+    suite: str
+    sha256: str
+    prompts: int
+    pair: str
+    methods: tuple[str, ...]
+    repeats: int
+    max_new_tokens: int
+    sampling: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"methods": list(self.methods)}
+
+    def line(self) -> Line:
+        """The first line of the file."""
+        return {"kind": "plan", "format": FORMAT, "version": VERSION, **self.to_dict()}
+
+
+def resume(path: Path, plan: BenchPlan) -> list[Line]:
+    """The lines written so far; a last line cut off by a kill is removed, and a file of an older
+    version is rewritten in this one's form.
+
+    Raises:
+        UserError: the file holds something else or another plan, or the folder cannot be used.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        raw = path.read_bytes() if path.exists() else b""
+        complete = raw[: raw.rfind(b"\n") + 1]
+        if complete != raw:
+            with path.open("r+b") as file:
+                file.truncate(len(complete))
+        lines = parse_runs(complete, path)
+        if lines and lines[0]["version"] < VERSION:
+            lines = [upgrade_run_line(line) for line in lines]
+            atomic_write(path, "".join(_encode(line) for line in lines))
+    except OSError as error:
+        raise UserError(
+            f"The folder {path.parent} cannot be used ({error.strerror}); choose another --out."
+        ) from None
+    wanted = json.loads(json.dumps(plan.to_dict()))
+    if lines and {key: lines[0].get(key) for key in wanted} != wanted:
+        raise UserError(
+            f"{path} holds a different bench (suite, methods, lengths, repeats or sampling); choose"
+            " another --out to keep both."
+        )
+    return lines
+
+
+def parse_runs(raw: bytes, path: Path) -> list[Line]:
+    """The lines of a ``runs.jsonl`` of this version or an older one, as they stand there."""
+    lines: list[Any]
+    try:
+        lines = [json.loads(line) for line in raw.split(b"\n") if line.strip()]
+    except (ValueError, RecursionError):
+        lines = [None]
+    if lines and not (
+        all(isinstance(line, dict) and "kind" in line for line in lines)
+        and lines[0].get("format") == FORMAT
+        and lines[0].get("version") in (1, VERSION)
+    ):
+        raise UserError(f"{path} is not a bench result of this program; choose another --out.")
+    return lines
+
+
+def append(path: Path, line: Line) -> Line:
+    """Append one line, and be sure that it is on the disk before the next trial begins."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(_encode(line))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UserError(
+            f"The results cannot be written to {path} ({error.strerror}); free some space or choose"
+            " another --out."
+        ) from None
+    return line
+
+
+def _encode(line: Line) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"

@@ -1,0 +1,156 @@
+"""The fields of a report, as ``report.json`` holds them.
+
+Pydantic checks a file against these types before anything reads it; None means that a figure could
+not be measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+from typing_extensions import NotRequired, TypedDict  # pydantic needs these before Python 3.12
+
+from ..prompts import ALL
+
+FORMAT, VERSION = "specdemo-bench", 2
+
+
+class Shares(TypedDict):
+    """Shares of the decoding time, 0 to 1."""
+
+    draft: float
+    verify: float
+    rest: float
+
+
+class FewFigures(TypedDict):
+    speedup: float | None
+    tokens_per_round: float | None
+
+
+class Figures(TypedDict):
+    """One method over one category (or all)."""
+
+    runs: int
+    prompts: int
+    speedup: float | None
+    prompt_quartiles: list[float] | None
+    by_repeat: list[float | None]
+    predicted: float | None
+    tokens_per_second: float | None
+    tokens_per_round: float | None
+    accepted_per_round: float | None
+    rows_per_pass: float | None
+    time: Shares | None
+    degenerate: float | None
+    non_degenerate: FewFigures
+    identical: float | None
+
+
+class PlanFields(TypedDict):
+    """``BenchPlan``."""
+
+    suite: str
+    sha256: str
+    prompts: int
+    pair: str
+    methods: list[str]
+    repeats: int
+    max_new_tokens: int
+    sampling: dict[str, Any]
+
+
+class Environment(TypedDict):
+    """Where and when it was measured.
+
+    ``other_load`` is the share of the machine that other programs used, ``idle`` whether that is
+    little.
+    """
+
+    pair: str
+    hardware: str
+    dtype: str
+    versions: dict[str, str]
+    python: str
+    system: str
+    cost_ms: dict[str, float] | None
+    ar_width: int | None
+    commits: list[str]
+    started: str
+    sessions: int
+    warm_up_seconds: list[float]
+    load_at_start: list[float | None]
+    other_load: float | None
+    idle: bool | None
+
+
+class MethodFields(TypedDict):
+    title: str
+    weights: NotRequired[str | None]
+    params: NotRequired[dict[str, Any] | None]
+    rule: NotRequired[str | None]
+
+
+class Baseline(TypedDict):
+    """Plain decoding: its rate by category, and how much two runs of the same thing differ."""
+
+    tokens_per_second: dict[str, float | None]
+    repeat_ratio: list[float] | None
+    ttft_seconds: float
+    degenerate: float
+    repeatable: bool
+
+
+class PromptFigures(TypedDict):
+    """``methods``: label -> [speed-up, tokens per round]."""
+
+    id: str
+    category: str
+    methods: dict[str, list[float | None]]
+
+
+class Report(TypedDict):
+    """``table[label][category or "all"]`` are the figures."""
+
+    format: Literal["specdemo-bench"]
+    version: Literal[2]
+    plan: PlanFields
+    environment: Environment
+    categories: list[str]
+    methods: dict[str, MethodFields]
+    baseline: Baseline
+    table: dict[str, dict[str, Figures]]
+    prompts: list[PromptFigures]
+    complete: bool
+    refused: list[str]
+    remarks: list[str]
+
+
+_REPORT = TypeAdapter(Report)
+
+
+def check_report(data: Any) -> Report:
+    """``data`` as a report of this version.
+
+    Raises:
+        ValueError: a field is missing or of another type, or the parts do not belong together.
+    """
+    report = _REPORT.validate_python(data)
+    labels, columns = set(report["methods"]), {ALL, *report["categories"]}
+    if not (
+        set(report["table"]) == labels
+        and all(columns <= set(row) for row in report["table"].values())
+        and columns <= set(report["baseline"]["tokens_per_second"])
+        and all(labels <= set(prompt["methods"]) for prompt in report["prompts"])
+        and all(len(q) == 3 for q in _all_quartiles(report))
+        and all(len(pair) == 2 for p in report["prompts"] for pair in p["methods"].values())
+    ):
+        raise ValueError("the parts of the report do not belong together")
+    return report
+
+
+def _all_quartiles(report: Report) -> list[list[float]]:
+    figures = [figures for row in report["table"].values() for figures in row.values()]
+    found = [report["baseline"]["repeat_ratio"], *(f["prompt_quartiles"] for f in figures)]
+    return [quartiles for quartiles in found if quartiles is not None]
