@@ -6,41 +6,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-STATIC = Path(__file__).parent / "static"
-SCRIPTS = (
-    "dom.js",
-    "trace.js",
-    "parse.js",
-    "lanes.js",
-    "rounds.js",
-    "tree.js",
-    "charts.js",
-    "player.js",
-    "address.js",
-    "view.js",
-    "lesson.js",
-    "main.js",
-)
-
-
-def script() -> str:
-    """The renderer: the files of ``static/`` as one script (plain functions and classes, nothing
-    global when wrapped).
-    """
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
+from .bundle import STATIC, bundle, style
 
 
 def head_script() -> str:
+    """What stands in the page's head, before Gradio's own scripts."""
     return (STATIC / "raf_throttle.js").read_text(encoding="utf-8")
-
-
-def style() -> str:
-    return (STATIC / "race.css").read_text(encoding="utf-8")
 
 
 def mounting_script() -> str:
@@ -54,8 +29,7 @@ if (!document.getElementById("specdemo-style")) {{
   sheet.textContent = {json.dumps(style())};
   document.head.append(sheet);
 }}
-{script()}
-mountGradio(element, props, server, watch);
+{bundle()}.mountGradio(element, props, server, watch);
 """
 
 
@@ -65,8 +39,8 @@ def race_view(
     lesson: list[dict[str, Any]] | None = None,
     **more: Any,
 ) -> gr.HTML:
-    """Shows a race. ``value`` is one message, not the history: ``{"run", "from", "events", "live",
-    ...}`` (see ``view.js``).
+    """Shows a race. ``value`` is one message, not the history: see ``View.receive`` in
+    ``static/view.js``.
 
     An instance rather than a subclass of ``gr.HTML``: for subclasses Gradio writes a stub file
     beside the source.

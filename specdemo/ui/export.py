@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from ..events import Event
-from .component import script, style
+from .bundle import bundle, style
 from .streaming import as_dict
 
 
@@ -40,11 +40,10 @@ main { max-width: 1280px; margin: 0 auto; padding: 16px; }
 <main id="race"><noscript>This page draws its recording with JavaScript; please allow it.</noscript></main>
 <script type="application/json" id="events">%(events)s</script>
 <script>
-(() => {
-"use strict";
-%(script)s
-mountPage(document.getElementById("race"), JSON.parse(document.getElementById("events").textContent));
-})();
+%(script)s.mountPage(
+  document.getElementById("race"),
+  JSON.parse(document.getElementById("events").textContent),
+);
 </script>
 </body>
 </html>
@@ -57,6 +56,6 @@ def export_html(events: list[Event] | list[dict[str, Any]]) -> str:
     """
     return PAGE % {
         "style": style(),
-        "script": script(),
+        "script": bundle(),
         "events": safe_json([as_dict(e) for e in events]),
     }

@@ -114,14 +114,14 @@ def test_keyboard_alone_moves_the_race(exported):
     page = exported(list(fake_events(tokens=30)), reduced_motion="reduce")
     page.locator(".sd-scrub").focus()
     page.keyboard.press("Home")
-    assert page_state(page, "[view.player.beat, view.lanes.spec.shown]") == [-1, 1]
+    assert page_state(page, "[view.player.at, view.lanes.spec.shown]") == [-1, 1]
     page.keyboard.press("ArrowRight")
-    assert page_state(page, "view.moment().stage") == "denoise"
+    assert page_state(page, "view.state.stage") == "denoise"
     page.keyboard.press("PageDown")
-    assert page_state(page, "[view.moment().stage, view.moment().rounds]") == ["verify", 1]
+    assert page_state(page, "[view.state.stage, view.state.rounds]") == ["verify", 1]
     page.keyboard.press("PageDown")
     page.keyboard.press("PageUp")
-    assert page_state(page, "view.moment().rounds") == 1
+    assert page_state(page, "view.state.rounds") == 1
     page.keyboard.press("End")
     assert page_state(page, "[view.lanes.ar.shown, view.lanes.spec.shown]") == [30, 30]
     page.keyboard.press("Home")
@@ -146,7 +146,7 @@ def test_tokens_are_reached_and_spoken_by_keyboard(exported):
     for words in ("p = 90 %", "q = 60 %", "place 1 among", "step 1", "position 1"):
         expect(tip).to_contain_text(words)
     page.keyboard.press("Enter")
-    assert page_state(page, "view.moment().round.index") == 0
+    assert page_state(page, "view.state.round.index") == 0
     page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
 
@@ -173,18 +173,18 @@ def test_scrubbing_shows_exactly_what_had_happened(exported):
 
 def test_the_strip_tells_nothing_of_rounds_to_come(exported):
     page = exported(list(fake_events(method="block", tokens=30)), reduced_motion="reduce")
-    for beat in range(-1, page_state(page, "view.trace.beats.length")):
-        page_state(page, f"view.player.go({beat})")
-        seen = page_state(page, "((m) => m.rounds)(view.moment())")
+    for step in range(-1, page_state(page, "view.trace.timeline.length")):
+        page_state(page, f"view.player.go({step})")
+        seen = page_state(page, "view.state.rounds")
         bars = page.evaluate(
             "[...document.querySelectorAll('.sd-bar')].map((bar) => [[...bar.children].some((i) =>"
             " i.checkVisibility()), bar.title.includes('token')])"
         )
-        assert bars == [[k < seen, k < seen] for k in range(len(bars))], beat
+        assert bars == [[k < seen, k < seen] for k in range(len(bars))], step
 
 
 def test_words_beside_the_speed_up(exported):
-    """Live, the figure against the left lane and the one against the yardstick differ by one
+    """Live, the figure against the left lane and the one against the baseline differ by one
     factor, as both speak of the same tokens.
     """
     page = exported(
@@ -205,7 +205,7 @@ def test_words_beside_the_speed_up(exported):
         page = exported(list(events), reduced_motion="reduce")
         page_state(page, "view.player.finish()")
         expect(page.locator(".sd-score-cell").first).to_contain_text(said)
-        assert not page_state(page, "view.times.classList.contains('sd-slower')")
+        assert not page_state(page, "view.score.times.classList.contains('sd-slower')")
     expect(page.locator("[data-part=verdict]")).to_contain_text("one token")
     even = list(fake_events(tokens=20))
     even[-1].result["speedup"] = 0.996
@@ -224,7 +224,7 @@ def test_a_difference_is_named_and_marked(exported):
 
 def test_other_rules_do_not_promise_the_same_sample(exported):
     page = exported(list(fake_events(tokens=20, rule="ratio")), reduced_motion="reduce")
-    expect(page.locator(".sd-verdict-word")).to_have_text("same law")
+    expect(page.locator(".sd-verdict-word")).to_have_text("same distribution")
 
 
 @pytest.mark.parametrize(
@@ -296,8 +296,8 @@ def test_a_race_cut_short_anywhere_can_be_looked_at(exported, cut):
         [*events[: at + 1], {"kind": "done", "result": {}, "stopped": True}],
         reduced_motion="reduce",
     )
-    for beat in range(-1, page_state(page, "view.trace.beats.length")):
-        page_state(page, f"view.player.go({beat})")
+    for step in range(-1, page_state(page, "view.trace.timeline.length")):
+        page_state(page, f"view.player.go({step})")
     for tab in ("Denoising", "Lattice", "Tree"):
         page.get_by_role("tab", name=tab).click()
     page_state(page, "view.player.finish()")

@@ -198,7 +198,7 @@ def test_the_sign_of_a_correction_stays_with_its_word(drawn):
     )
     written, shown = page.evaluate("""() => {
         const lane = document.querySelector(".sd-lane-spec .sd-text").cloneNode(true);
-        lane.querySelectorAll(".sd-fallen, .sd-ghost").forEach((node) => node.remove());
+        lane.querySelectorAll(".sd-rejected-here, .sd-pending").forEach((node) => node.remove());
         return [document.getElementById("race").specdemo.trace.spec.map((token) => token.text).join(""), lane.textContent];
     }""")
     assert shown == written

@@ -300,11 +300,11 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
     press(page, "Stop")
 
 
-def test_the_yardstick_is_said_where_it_is_not_the_lane_beside(served, open_page, tmp_path):
+def test_the_baseline_is_named_where_it_is_not_the_left_lane(served, open_page, tmp_path):
     page = open_page(served, reduced_motion="reduce")
     view = view_of(page)
     for one_row, note in (
-        (14.0, "the left lane; the yardstick is a faster one-row kernel"),
+        (14.0, "vs. left lane; speed-up is measured against the faster one-row baseline"),
         (20.9, ""),
     ):
         file = tmp_path / "t.json"

@@ -1,27 +1,34 @@
 // A race as an address: what a link, or a reload, brings back.
 
+import { typed } from "./events.js";
+
 const MAX_ADDRESS = 8000; // servers on the way refuse longer ones
 
 /** A race that began, or is asked for, as the query of a link. */
-function raceQuery(start) {
-  const { sampling = {} } = start;
+export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens, params }) {
   return new URLSearchParams({
-    prompt: str(start.prompt),
-    method: str(start.method),
-    pair: str(start.pair),
-    rule: str(start.rule),
-    seed: num(sampling.seed),
-    temperature: num(sampling.temperature),
-    top_p: num(sampling.top_p, 1),
-    new: num(start.max_new_tokens),
-    params: JSON.stringify(start.params || {}),
+    prompt,
+    method,
+    pair,
+    rule,
+    seed: sampling.seed,
+    temperature: sampling.temperature,
+    top_p: sampling.top_p,
+    new: max_new_tokens,
+    params: JSON.stringify(params),
   });
 }
 
-/** A reload brings the prompt and the settings asked for back: they stand in the address, beside what stood there before. */
-function remember(ask) {
-  const kept = new URLSearchParams(location.search);
-  raceQuery(ask).forEach((value, key) => kept.set(key, value));
+/** The query with this race's values beside what stood there before; a prompt too long for an address is left out. */
+export function withRace(query, start) {
+  const kept = new URLSearchParams(query);
+  raceQuery(start).forEach((value, key) => kept.set(key, value));
   if (String(kept).length > MAX_ADDRESS) kept.delete("prompt");
-  history.replaceState(history.state, "", `?${kept}`);
+  return kept;
+}
+
+/** A reload brings the prompt and the settings asked for back; `ask` is what the page sent. */
+export function remember(ask) {
+  const start = typed({ ...ask, kind: "start" });
+  history.replaceState(history.state, "", `?${withRace(location.search, start)}`);
 }

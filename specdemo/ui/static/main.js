@@ -1,18 +1,21 @@
-// The two doors: a Gradio component and a page of its own.
+// The two entries: a Gradio component and a page of its own.
+
+import { Lesson } from "./lesson.js";
+import { View } from "./view.js";
 
 /** In Gradio: `watch` calls back whenever the Python side sends a new value. */
-function mountGradio(element, props, server, watch) {
+export function mountGradio(element, props, server, watch) {
   const view = props.lesson
     ? new Lesson(element, { server, steps: props.lesson })
     : new View(element, { server });
   const take = () => view.receive(props.value);
   watch("value", take);
   take();
-  element.specdemo = view;
+  element.specdemo = view; // for a look at the state from outside: console and tests
 }
 
 /** In an exported page: the events lie in the document. */
-function mountPage(element, events) {
+export function mountPage(element, events) {
   const view = new View(element, { standalone: true });
   view.load(events, "recording");
   view.warnIfCut();

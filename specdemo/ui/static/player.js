@@ -1,14 +1,21 @@
 // The playhead: a moment of the race on the lanes' own clocks, and the bar that moves it.
 
-const SPEEDS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4];
+import { h, icon, nextFrame } from "./dom.js";
+import { clamp, seconds } from "./format.js";
 
-class Player {
+const SPEEDS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4];
+const REPLAY_SECONDS = 12; // slow enough that a class can follow
+
+export class Player {
   constructor(view) {
     this.view = view;
-    this.t = 0;
-    this.beat = -1; // index of the last beat shown
+    this.t = 0; // seconds on the lanes' clocks
+    this.at = -1; // index of the last step of the timeline shown
     this.pinned = true; // follow the newest event
     this.playing = false;
+    this.waiting = false; // a step was asked for before its round was there
+    this.lastFrame = null; // when the replay last moved
+    this.autoSpeed = true; // until a speed is chosen by hand
     this.button = h(
       "button",
       {
@@ -32,40 +39,34 @@ class Player {
         this.seek((this.bar.value / 1000) * view.trace.end);
       },
     });
-    this.speed = h(
-      "select",
-      {
-        class: "sd-select",
-        "aria-label": "Replay speed",
-        onchange: () => {
-          this.auto = false;
-          this.rate = Number(this.speed.value);
-        },
-      },
-      SPEEDS.map((v) => h("option", { value: v, text: `${v}×` })),
-    );
+    this.speed = this.speedMenu();
     this.where = h("span", { class: "sd-where", text: "" });
     this.live = h("button", {
       type: "button",
       class: "sd-btn sd-live",
       text: "● follow live",
       hidden: true,
-      onclick: () => this.pin(),
+      onclick: () => this.finish(),
     });
-    this.halt = h("button", {
+    this.stop = h("button", {
       type: "button",
       class: "sd-btn sd-halt",
       text: "■ Stop",
       hidden: true,
-      onclick: () => document.getElementById("stop").click(),
-    }); // the page's own may be out of sight
+      onclick: () => document.getElementById("stop").click(), // the page's own may be out of sight
+    });
+    this.root = this.layout();
+    this.setRate(0.1);
+  }
+
+  layout() {
     const button = (name, label, act) =>
       h(
         "button",
         { type: "button", class: "sd-btn", "aria-label": label, title: label, onclick: act },
         icon(name),
       );
-    this.root = h(
+    return h(
       "div",
       { class: "sd-card sd-player", role: "group", "aria-label": "Replay", "data-part": "player" },
       h(
@@ -81,10 +82,23 @@ class Player {
       this.where,
       h("label", { class: "sd-speed" }, "speed ", this.speed),
       this.live,
-      this.halt,
+      this.stop,
     );
-    this.setRate(0.1);
-    this.auto = true;
+  }
+
+  speedMenu() {
+    return h(
+      "select",
+      {
+        class: "sd-select",
+        "aria-label": "Replay speed",
+        onchange: () => {
+          this.autoSpeed = false;
+          this.rate = Number(this.speed.value);
+        },
+      },
+      SPEEDS.map((v) => h("option", { value: v, text: `${v}×` })),
+    );
   }
 
   setRate(rate) {
@@ -92,26 +106,19 @@ class Player {
     this.speed.value = String(rate);
   }
 
-  /** Slow enough that a class can follow: the whole race in about twelve seconds. */
-  choosePace() {
-    if (!this.auto) return;
-    const wanted = this.view.trace.end / 12;
-    this.setRate(
-      SPEEDS.reduce(
-        (best, v) =>
-          Math.abs(Math.log(v / (wanted || 1))) < Math.abs(Math.log(best / (wanted || 1)))
-            ? v
-            : best,
-        0.1,
-      ),
-    );
+  /** The speed nearest to a replay of twelve seconds. */
+  chooseSpeed() {
+    if (!this.autoSpeed) return;
+    const wanted = this.view.trace.end / REPLAY_SECONDS || 1;
+    const distance = (v) => Math.abs(Math.log(v / wanted));
+    this.setRate(SPEEDS.reduce((best, v) => (distance(v) < distance(best) ? v : best), 0.1));
   }
 
   reset(pinned) {
     this.pause();
     this.waiting = false;
     this.t = 0;
-    this.beat = -1;
+    this.at = -1;
     this.pinned = pinned;
   }
 
@@ -127,18 +134,22 @@ class Player {
       this.pinned = false;
       this.go(-1);
     }
-    this.choosePace();
+    this.chooseSpeed();
     this.playing = true;
     this.button.replaceChildren(icon("pause"));
     this.button.setAttribute("aria-label", "Pause");
     this.lastFrame = null;
-    const tick = (now) => {
-      if (!this.playing || !this.root.isConnected) return this.pause();
-      if (this.lastFrame !== null) this.advance(((now - this.lastFrame) / 1000) * this.rate);
-      this.lastFrame = now;
-      nextFrame(tick);
-    };
-    nextFrame(tick);
+    nextFrame((now) => this.onFrame(now));
+  }
+
+  onFrame(now) {
+    if (!this.playing || !this.root.isConnected) {
+      this.pause();
+      return;
+    }
+    if (this.lastFrame !== null) this.advance(((now - this.lastFrame) / 1000) * this.rate);
+    this.lastFrame = now;
+    nextFrame((next) => this.onFrame(next));
   }
 
   pause() {
@@ -150,57 +161,53 @@ class Player {
   advance(dt) {
     const { trace } = this.view;
     this.t = Math.min(this.t + dt, trace.end);
-    this.beat = this.beatAt(this.t);
+    this.at = this.stepAt(this.t);
     if (this.t >= trace.end) {
-      this.beat = trace.beats.length - 1;
+      this.at = trace.timeline.length - 1;
       if (trace.done || !this.view.running) this.pause();
       else this.pinned = true;
     }
     this.view.draw();
   }
 
-  beatAt(t) {
-    const { beats } = this.view.trace;
-    let low = -1,
-      high = beats.length - 1;
+  /** Index of the last step of the timeline at time t. */
+  stepAt(t) {
+    const { timeline } = this.view.trace;
+    let low = -1;
+    let high = timeline.length - 1;
     while (low < high) {
       const mid = Math.ceil((low + high) / 2);
-      if (beats[mid].t <= t) low = mid;
+      if (timeline[mid].t <= t) low = mid;
       else high = mid - 1;
     }
     return low;
   }
 
   seek(t) {
+    const { trace } = this.view;
     this.pinned = false;
-    this.t = clamp(t, 0, this.view.trace.end);
-    this.beat =
-      this.t >= this.view.trace.end ? this.view.trace.beats.length - 1 : this.beatAt(this.t);
+    this.t = clamp(t, 0, trace.end);
+    this.at = this.t >= trace.end ? trace.timeline.length - 1 : this.stepAt(this.t);
     this.view.draw();
   }
 
-  /** To beat number i; -1 is the start. */
+  /** To step i of the timeline; -1 is the start. */
   go(i) {
-    const { beats } = this.view.trace;
+    const { timeline } = this.view.trace;
     this.pinned = false;
-    this.beat = clamp(i, -1, beats.length - 1);
-    this.t = this.beat < 0 ? 0 : beats[this.beat].t;
+    this.at = clamp(i, -1, timeline.length - 1);
+    this.t = this.at < 0 ? 0 : timeline[this.at].t;
     this.view.draw();
   }
 
   step(by) {
     this.pause();
-    const here = this.pinned ? this.view.trace.beats.length - 1 : this.beat;
+    const here = this.pinned ? this.view.trace.timeline.length - 1 : this.at;
     this.go(here + by);
   }
 
+  /** To the newest event, and on with it. */
   finish() {
-    this.pause();
-    this.pinned = true;
-    this.view.draw();
-  }
-
-  pin() {
     this.pause();
     this.pinned = true;
     this.view.draw();
@@ -209,10 +216,10 @@ class Player {
   /** To the verdict of the next or previous round. */
   stepRound(by) {
     this.pause();
-    const { beats } = this.view.trace;
-    let i = (this.pinned ? beats.length : this.beat) + by;
-    while (i >= 0 && i < beats.length && beats[i].kind !== "verify") i += by;
-    if (i >= beats.length) this.finish();
+    const { timeline } = this.view.trace;
+    let i = (this.pinned ? timeline.length : this.at) + by;
+    while (i >= 0 && i < timeline.length && timeline[i].kind !== "verify") i += by;
+    if (i >= timeline.length) this.finish();
     else this.go(i);
   }
 
@@ -222,18 +229,16 @@ class Player {
     if (!running && (this.pinned || this.t >= trace.end)) {
       this.go(-1);
       this.view.say(
-        !trace.beats.length
-          ? "The race was stopped before its first round; Run starts a new one."
-          : "The race is over: Step goes through it again, from its first round. Run starts a new one.",
+        trace.timeline.length
+          ? "The race is over: Step goes through it again, from its first round. Run starts a new one."
+          : "The race was stopped before its first round; Run starts a new one.",
         "status",
       );
     }
-    const checked = trace.beats.findLast((b) => b.kind === "verify"),
-      here = this.beat < 0 ? null : trace.beats[this.beat];
-    this.waiting =
-      running &&
-      !this.pinned &&
-      (!checked || (here && here.kind === "verify" && here.round >= checked.round));
+    const checked = trace.timeline.findLast((step) => step.kind === "verify");
+    const here = this.at < 0 ? null : trace.timeline[this.at];
+    const isLast = !checked || (here && here.kind === "verify" && here.round >= checked.round);
+    this.waiting = running && !this.pinned && Boolean(isLast);
     if (!this.waiting) this.stepRound(1);
   }
 
@@ -243,22 +248,18 @@ class Player {
   }
 
   update(t, label) {
-    const { trace } = this.view;
+    const { trace, running } = this.view;
     const value = trace.end ? Math.round((1000 * t) / trace.end) : 0;
     if (document.activeElement !== this.bar || !this.bar.matches(":active"))
       this.bar.value = String(value);
     this.bar.setAttribute("aria-valuetext", `${seconds(t)}, ${label}`);
     this.where.textContent = `${seconds(t)} · ${label}`;
-    this.live.hidden = !(this.view.running && !this.pinned);
+    this.live.hidden = !(running && !this.pinned);
   }
 
   /** Space, arrows, Home and End anywhere in the race view that does not use them itself. */
-  key(e) {
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const tag = e.target.tagName,
-      typed =
-        tag === "TEXTAREA" || tag === "SELECT" || (tag === "INPUT" && e.target.type !== "range");
-    if (typed || (e.key === " " && (tag === "BUTTON" || tag === "A" || tag === "SUMMARY"))) return;
+  onKey(e) {
+    if (e.ctrlKey || e.metaKey || e.altKey || usesKey(e.target, e.key)) return;
     const act = {
       " ": () => this.toggle(),
       ArrowRight: () => this.step(1),
@@ -275,4 +276,11 @@ class Player {
     act();
     e.preventDefault();
   }
+}
+
+/** True where the key belongs to what has the focus: texts and menus, and space on what it presses. */
+function usesKey({ tagName, type }, key) {
+  if (tagName === "TEXTAREA" || tagName === "SELECT") return true;
+  if (tagName === "INPUT") return type !== "range";
+  return key === " " && ["BUTTON", "A", "SUMMARY"].includes(tagName);
 }

@@ -1,0 +1,169 @@
+// The events of a race as the views read them: every field of the right type, whatever a file holds.
+// The fields are those of `specdemo/events.py`.
+
+import { clamp, list, maybe, num, record, str } from "./format.js";
+
+export const FORMAT = "specdemo-trace";
+export const VERSION = 2;
+export const SOURCES = ["accepted", "correction", "bonus", "plain"];
+
+const lane = (value) => (value === "ar" ? "ar" : "spec");
+
+/** Text of token ids, ["id", "text"] each. */
+export const vocabulary = (event) =>
+  Object.entries(record(event.vocab)).map(([id, text]) => [Number(id), str(text)]);
+
+/** A typed copy of a raw event by its kind. */
+const TYPED = {
+  start: (e) => ({
+    prompt: str(e.prompt),
+    pair: str(e.pair),
+    method: str(e.method),
+    rule: str(e.rule),
+    params: Object.fromEntries(
+      Object.entries(record(e.params)).map(([name, value]) => [
+        name,
+        typeof value === "number" || typeof value === "boolean" ? value : str(value),
+      ]),
+    ),
+    sampling: {
+      temperature: num(record(e.sampling).temperature),
+      top_p: num(record(e.sampling).top_p, 1),
+      seed: num(record(e.sampling).seed),
+    },
+    max_new_tokens: num(e.max_new_tokens),
+    hardware: str(e.hardware),
+    dtype: str(e.dtype),
+    weights: str(e.weights),
+    ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
+    baseline_ms: maybe(e.baseline_ms),
+  }),
+
+  prefill: (e) => ({
+    lane: lane(e.lane),
+    id: num(e.id),
+    text: str(e.text),
+    logprob: maybe(e.logprob),
+    seconds: num(e.seconds),
+  }),
+
+  ar_token: (e) => ({
+    id: num(e.id),
+    text: str(e.text),
+    logprob: maybe(e.logprob),
+    clock: num(e.clock),
+  }),
+
+  denoise: (e) => {
+    const ids = list(e.ids).map((id) => num(id));
+    return {
+      round: num(e.round),
+      step: num(e.step),
+      steps: Math.max(num(e.steps, 1), num(e.step) + 1),
+      row: num(e.row),
+      label: str(e.label),
+      ids,
+      masked: ids.map((_, k) => Boolean(list(e.masked)[k])),
+      conf: ids.map((_, k) => clamp(num(list(e.conf)[k]), 0, 1)),
+      top: list(e.top).map(candidates),
+    };
+  },
+
+  draft: (e) => {
+    const tokens = list(e.tokens).map((id) => num(id));
+    return {
+      round: num(e.round),
+      tokens,
+      parent: tokens.map((_, i) => parentOf(list(e.parent)[i], i)),
+      q: tokens.map((_, i) => maybe(list(e.q)[i])),
+      origin: tokens.map((_, i) => str(list(e.origin)[i])),
+      notes: typedNotes(record(e.notes)),
+      seconds: num(e.seconds),
+    };
+  },
+
+  verify: (e) => ({
+    round: num(e.round),
+    rows: num(e.rows, 1),
+    kept: list(e.kept).map(typedKept),
+    status: list(e.status).map(str),
+    p: list(e.p).map(maybe),
+    picks: list(e.picks).map(maybe),
+    cut: num(e.cut),
+    draft_seconds: num(e.draft_seconds),
+    verify_seconds: num(e.verify_seconds),
+    rest_seconds: num(e.rest_seconds),
+    predicted_ms: maybe(e.predicted_ms),
+    clock: num(e.clock),
+  }),
+
+  done: (e) => {
+    const result = record(e.result);
+    const difference = record(result.first_difference);
+    return {
+      speedup: maybe(result.speedup),
+      identical: result.identical === true,
+      difference: maybe(difference.position),
+      top2_gap: maybe(difference.top2_gap),
+      stopped: e.stopped === true,
+    };
+  },
+};
+
+/** True for an object whose kind the views know. */
+export const isEvent = (e) =>
+  e !== null && typeof e === "object" && typeof e.kind === "string" && Object.hasOwn(TYPED, e.kind);
+
+/** The event with fields of the right types. */
+export const typed = (e) => TYPED[e.kind](e);
+
+/** Candidates of one position, [[id, probability], ...]. */
+const candidates = (column) => list(column).map((c) => [num(list(c)[0]), num(list(c)[1])]);
+
+const numbers = (values) => list(values).map((v) => num(v));
+
+function parentOf(value, i) {
+  return Number.isInteger(value) && value >= -1 && value < i ? value : -1;
+}
+
+function typedKept(value) {
+  const kept = record(value);
+  return {
+    id: num(kept.id),
+    text: str(kept.text),
+    source: SOURCES.includes(kept.source) ? kept.source : "plain",
+    node: maybe(kept.node),
+    logprob: maybe(kept.logprob),
+    p: maybe(kept.p),
+    q: maybe(kept.q),
+    rank: maybe(kept.rank),
+    step: maybe(kept.step),
+  };
+}
+
+/** What is special about the method of a draft; null where it left no such note. */
+function typedNotes(notes) {
+  const each = (values, type) => (Array.isArray(values) ? values.map(type) : null);
+  const drafted = (d) => ({
+    ids: numbers(record(d).ids),
+    score: maybe(record(d).score),
+    drafter_score: maybe(record(d).drafter_score),
+    target_score: maybe(record(d).target_score),
+  });
+  const length = record(notes.length);
+  return {
+    lattice: each(notes.lattice, candidates),
+    paths: each(notes.paths, drafted),
+    path: num(notes.path),
+    drafts: each(notes.drafts, drafted),
+    chosen: num(notes.chosen),
+    boundaries: each(notes.boundaries, (r) => num(r)),
+    branches: numbers(notes.branches),
+    length:
+      notes.length === length
+        ? { k: num(length.k), gen: num(length.gen), acc: num(length.acc) }
+        : null,
+    expected: maybe(notes.expected),
+    why: str(notes.why),
+  };
+}

@@ -1,0 +1,119 @@
+// Figures over rounds; each says its denominator. Baseline and predictions are read from the events.
+
+import { plural } from "./format.js";
+
+const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
+
+/** The left lane's clock times this is the clock of the baseline (1 = the left lane is the baseline). */
+export function baselineScale({ start }) {
+  return start.baseline_ms && start.ar_ms ? Math.min(1, start.baseline_ms / start.ar_ms) : 1;
+}
+
+/** Measured over predicted time of these rounds; 0 without predictions, or with too few rounds. */
+export function slowdown(trace, rounds) {
+  if (rounds.length < MIN_ROUNDS || !isPredicted(trace, rounds)) return 0;
+  return sum(rounds, measuredMs) / (sum(rounds, (r) => r.verify.predicted_ms) || 1);
+}
+
+/** True if the race knows its baseline, and each of these checked rounds what it should have taken. */
+export function isPredicted({ start }, rounds) {
+  return Boolean(start.baseline_ms) && rounds.every((r) => r.verify.predicted_ms !== null);
+}
+
+/** Milliseconds that a checked round took. */
+export const measuredMs = (round) => (round.t1 - round.t0) * 1000;
+
+export const sum = (items, value) => items.reduce((total, item) => total + value(item), 0);
+
+/** [tokens, speed-up] after each round: the baseline's clock over the drafted lane's, for the same number of tokens. */
+export function speedupSeries(trace, rounds = trace.rounds) {
+  const points = [];
+  const scale = baselineScale(trace);
+  for (const r of rounds) {
+    if (!r.verify || !r.t1) continue;
+    const n = r.first + r.count;
+    const plain = trace.ar[n - 1];
+    if (plain && plain.t > 0) points.push([n, (plain.t * scale) / r.t1]);
+  }
+  return points;
+}
+
+/** [tokens, predicted speed-up] after each round: tokens x baseline pass over the predicted time so far; empty without predictions. */
+export function predictedSeries(trace, rounds = trace.rounds) {
+  const { baseline_ms } = trace.start;
+  const checked = rounds.filter((r) => r.verify);
+  if (!isPredicted(trace, checked)) return [];
+  const points = [];
+  let tokens = 0;
+  let ms = 0;
+  for (const r of checked) {
+    tokens += r.count;
+    ms += r.verify.predicted_ms;
+    if (ms > 0) points.push([r.first + r.count, (tokens * baseline_ms) / ms]);
+  }
+  return points;
+}
+
+/** Per depth: rounds that drafted it, rounds in which the target got as far as testing it, rounds that kept it. */
+export function acceptanceByDepth(rounds) {
+  const rows = [];
+  for (const r of rounds) {
+    if (!r.draft || !r.verify || !r.draft.tokens.length) continue;
+    const drafted = Math.max(...r.draft.depth);
+    const deepest = r.verify.cut ? Math.min(r.accepted, drafted) : drafted; // nothing was asked past the end
+    for (let d = 1; d <= deepest; d++) {
+      rows[d - 1] = rows[d - 1] || { depth: d, drafted: 0, tested: 0, kept: 0 };
+      rows[d - 1].drafted += 1;
+      if (r.accepted >= d - 1) rows[d - 1].tested += 1;
+      if (r.accepted >= d) rows[d - 1].kept += 1;
+    }
+  }
+  return rows;
+}
+
+/** What a ratio says, after the number; `even` if it is no difference. */
+export function speedWords(trace, ratio, even) {
+  if (trace.start.method === "ar") return "plain decoding against itself: noise";
+  if (even) return "the speed of plain decoding";
+  return ratio < 1 ? "the speed of plain decoding: slower here" : "faster than plain decoding";
+}
+
+/** {word, note, look} about whether both lanes write the same; `done` is null while the race runs. */
+export function comparison(trace, { ar, spec }, differs, done) {
+  const same = Math.min(ar, spec);
+  if (trace.start.rule && trace.start.rule !== "match")
+    return {
+      word: "same distribution",
+      note: `the rule “${trace.start.rule}” keeps the distribution, not the sample`,
+      look: "distribution",
+    };
+  if (done && done.stopped)
+    return {
+      word: differs < 0 ? "identical so far" : `differs at ${differs}`,
+      note: `stopped after ${plural(same, "common token")}`,
+      look: differs < 0 ? "same" : "differs",
+    };
+  const at = done ? done.difference : null;
+  if (differs >= 0 || at !== null) {
+    const gap = done ? done.top2_gap : null;
+    return {
+      word: `differs at ${at ?? differs}`,
+      note:
+        gap === null
+          ? "first different position"
+          : `gap of the two best logits there: ${gap.toPrecision(3)}`,
+      look: "differs",
+    };
+  }
+  if (done && done.identical) {
+    const n = trace.spec.length;
+    return {
+      word: "identical",
+      note: n > 1 ? `all ${n} tokens, id for id` : "one token",
+      look: "same",
+    };
+  }
+  return same
+    ? { word: "identical so far", note: plural(same, "common token"), look: "same" }
+    : { word: "–", note: "both lanes must write the same", look: "none" };
+}

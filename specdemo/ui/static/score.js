@@ -1,0 +1,85 @@
+// The figures on top: speed-up, tokens per round, accepted drafts, and whether both lanes write the same.
+
+import { h } from "./dom.js";
+import { baselineScale, comparison, slowdown, speedWords, speedupSeries, sum } from "./figures.js";
+import { times } from "./format.js";
+
+const BUSY = 1.5; // times the predicted time of the rounds, from where on something else was computing
+const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
+
+export class Score {
+  constructor() {
+    this.times = h("strong", { class: "sd-times", text: "–" });
+    this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
+    this.timesNote = h("span", { class: "sd-unit sd-times-note", text: "" });
+    this.perRound = h("strong", { text: "–" });
+    this.accepted = h("strong", { text: "–" });
+    this.verdict = h("strong", { class: "sd-verdict-word", text: "–" });
+    this.verdictNote = h("span", { class: "sd-unit", text: "" });
+    const unit = (text) => h("span", { class: "sd-unit", text });
+    const cell = (part, ...content) =>
+      h("div", { class: "sd-score-cell", "data-part": part }, content);
+    this.verdictCell = cell("verdict", this.verdict, this.verdictNote);
+    this.root = h(
+      "div",
+      { class: "sd-scores" },
+      cell("speedup", this.times, this.timesWord, this.timesNote),
+      cell("per-round", this.perRound, unit("tokens per round")),
+      cell("accepted", this.accepted, unit("accepted drafts per round")),
+      this.verdictCell,
+    );
+  }
+
+  /** Draws the figures at this state of the playhead; `differs` is the first different position or -1. */
+  update(trace, state, differs) {
+    const done = state.ended ? trace.done : null;
+    const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
+    this.updateSpeed(trace, state, rounds, done);
+    const mean = (value) => (rounds.length ? (sum(rounds, value) / rounds.length).toFixed(2) : "–");
+    this.perRound.textContent = mean((r) => r.count);
+    this.accepted.textContent = mean((r) => r.accepted);
+    const { word, note, look } = comparison(trace, state, differs, done);
+    this.verdict.textContent = word;
+    this.verdictNote.textContent = note;
+    this.verdictCell.className = `sd-score-cell sd-verdict-${look}`;
+  }
+
+  updateSpeed(trace, state, rounds, done) {
+    const lanes = laneRatio(state);
+    const scale = baselineScale(trace);
+    const ratio =
+      done?.speedup ?? speedupSeries(trace, rounds).at(-1)?.[1] ?? (lanes && lanes * scale);
+    const known = ratio !== null;
+    const even = trace.start.method === "ar" || (known && times(ratio) === times(1));
+    this.times.textContent = known ? times(ratio) : "–";
+    this.times.classList.toggle("sd-slower", !even && known && ratio < 1);
+    this.times.classList.toggle("sd-even", even);
+    const unknown = done ? "too short for a speed-up" : "speed-up so far";
+    this.timesWord.textContent = known
+      ? speedWords(trace, ratio, even) + (done ? "" : ", so far")
+      : unknown;
+    // live, both figures speak of the same tokens
+    const vsLeft = done ? lanes : known && ratio / scale;
+    this.timesNote.textContent =
+      (known ? baselineNote(vsLeft, scale) : "") + busyNote(slowdown(trace, rounds));
+  }
+}
+
+/** Tokens per second of the right lane over those of the left lane; null before both have decoded. */
+function laneRatio({ ar, arClock, spec, specClock }) {
+  const speed = (n, t) => (n > 1 && t > 0 ? (n - 1) / t : 0);
+  const left = speed(ar, arClock);
+  const right = speed(spec, specClock);
+  return left && right ? right / left : null;
+}
+
+/** Says that the baseline is not the left lane, where it is not. */
+function baselineNote(vsLeft, scale) {
+  if (!vsLeft || scale > SAME_BASELINE) return "";
+  return `${times(vsLeft)} vs. left lane; speed-up is measured against the faster one-row baseline. `;
+}
+
+function busyNote(slow) {
+  if (slow <= BUSY) return "";
+  return `The machine was busy: rounds took ${times(slow)} what they cost when the model was loaded.`;
+}
