@@ -20,11 +20,12 @@ from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import read_drafter
 from specdemo.models.markov import MarkovHead, MarkovTables, unit, with_rest
 from specdemo.training.data import Corpus
-from specdemo.training.evaluate import Judge, Walk, walk
-from specdemo.training.initialize import fresh
-from specdemo.training.markov import candidates, follow_loss, with_head
+from specdemo.training.evaluate import Evaluator, Rounds, add_rounds
+from specdemo.training.initialize import new_drafter
+from specdemo.training.markov import candidates, markov_loss, with_head
+from specdemo.training.settings import Settings
 from specdemo.training.train import add_arguments, train_main
-from specdemo.training.trainer import Settings, Trainer
+from specdemo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -215,7 +216,7 @@ def test_candidates_and_loss_against_the_plain_formula():
             (marginal[i, :-1] + head[columns[i]] @ shift[:-1], marginal[i, -1:] + shift[-1:])
         )
         total -= weight[i] * score.log_softmax(0)[place[i]]
-    loss, hit = follow_loss(net, embedding, head, hidden, before, labels, weight, chunk=4)
+    loss, hit = markov_loss(net, embedding, head, hidden, before, labels, weight, chunk=4)
     assert loss.item() == pytest.approx((total / weight.sum()).item(), rel=1e-4) and hit.shape == (
         6,
     )
@@ -240,7 +241,7 @@ def either_or_corpus(rows=64, length=48):
 @pytest.fixture(scope="module")
 def headed(tiny_target, tmp_path_factory):
     net, place = (
-        fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
+        new_drafter(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
         tmp_path_factory.mktemp("headed"),
     )
     common = dict(steps=60, batch=4, anchors=6, save_minutes=9, eval_minutes=9)
@@ -270,18 +271,18 @@ def test_only_the_head_learns_and_it_learns_what_follows(headed):
 
 def test_the_computed_race_is_the_race_with_a_head(headed, tiny_target):
     net = headed[0].net
-    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, net.block_size - 1)
-    judge.look()
+    evaluator = Evaluator(tiny_target, net, tiny_target.lm_head.weight, None, net.block_size - 1)
+    evaluator.refresh_head()
     net.bind(tiny_target.get_input_embeddings().weight, tiny_target.get_output_embeddings().weight)
     corpus, kept = either_or_corpus(3), []
     for row, answer in zip(corpus.tokens, corpus.answer, strict=True):
-        text, computed, at = row.tolist(), Walk(), 4
+        text, computed, at = row.tolist(), Rounds(), 4
         features = features_of(tiny_target, net.layer_ids, text)[0]
         run = np.zeros(len(row), dtype=np.int64)
-        run[4:] = judge.block_runs(
+        run[4:] = evaluator.block_runs(
             torch.tensor(text), torch.arange(4, len(row)), features[None]
         ).numpy()
-        walk(run, answer, computed)
+        add_rounds(run, answer, computed)
         one, rounds = block_context.Session(net), []
         # the same race with the drafter's own cache and the methods' own table
         while at < len(text) - 1:

@@ -23,9 +23,10 @@ from specdemo.models.pairs import get_pair
 from specdemo.request import Request, Sampling
 from specdemo.training import corpus, train
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import fresh
+from specdemo.training.initialize import new_drafter
 from specdemo.training.markov import with_head
-from specdemo.training.trainer import Settings, Trainer
+from specdemo.training.settings import Settings
+from specdemo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -101,7 +102,7 @@ KINDS = [
 def test_a_training_step_never_waits(gpu, tmp_path, kind, more, mix):
     target = make_tiny_target().to("cuda")
     vocab = torch.arange(0, 128, 2)
-    net = fresh(target, kind, layers=1, block_size=6, draft_vocab=vocab, seed=3, mask_id=127)
+    net = new_drafter(target, kind, layers=1, block_size=6, draft_vocab=vocab, seed=3, mask_id=127)
     net = (with_head(net, 8) if kind == "markov" else net).to("cuda")
     settings = Settings(
         kind=kind,

@@ -21,7 +21,7 @@ from specdemo.training.data import (
     split,
     write_shard,
 )
-from specdemo.training.packed import Taps, packed_blocks
+from specdemo.training.packed import HiddenStateTaps, packed_blocks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -228,7 +228,7 @@ TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 8
 
 
 def packed(net, target, tokens, anchors, visible=0):
-    features = Taps(target, net.layer_ids).read(tokens)[0]
+    features = HiddenStateTaps(target, net.layer_ids).forward(tokens)[0]
     where = anchors[..., None] + torch.arange(net.block_size)
     ids = tokens.gather(1, where.clamp(max=tokens.shape[1] - 1).flatten(1)).view(where.shape)
     masked = torch.arange(net.block_size).expand(ids.shape) > visible
@@ -281,8 +281,8 @@ def test_blocks_side_by_side_do_not_see_each_other(tiny_target):
 
 
 def test_taps_are_the_outputs_of_the_layers(tiny_target):
-    taps = Taps(tiny_target, (0, 1))
-    features, last = taps.read(torch.tensor([TEXT]))
+    taps = HiddenStateTaps(tiny_target, (0, 1))
+    features, last = taps.forward(torch.tensor([TEXT]))
     taps.close()
     out = tiny_target(torch.tensor([TEXT]), output_hidden_states=True)
     torch.testing.assert_close(features, torch.cat(out.hidden_states[1:], -1))

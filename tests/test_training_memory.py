@@ -9,17 +9,17 @@ from test_training_run import periodic_corpus, trainer_for
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdemo.training.estimate import memory_bytes
-from specdemo.training.evaluate import Judge, Passages
-from specdemo.training.initialize import fresh
+from specdemo.training.evaluate import Evaluator, Passages
+from specdemo.training.initialize import new_drafter
 from specdemo.training.markov import with_head
-from specdemo.training.trainer import Settings
+from specdemo.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_memory_named_includes_what_the_process_holds(tiny_target):
     net, settings = (
-        fresh(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
+        new_drafter(tiny_target, "block", layers=1, block_size=6, draft_vocab=None, seed=3),
         Settings(batch=2, anchors=4),
     )
     held = psutil.Process().memory_info().rss
@@ -57,10 +57,10 @@ def test_training_meets_few_sizes_of_matrix_products(tiny_target, tmp_path, kind
     trainer = trainer_for(tiny_target, tmp_path, kind, steps=8, mix=0.5)
     if kind == "markov":
         with_head(trainer.net, 4)
-    trainer.corpus.answer[::3, 30:] = False  # rows differ in how much of them counts
-    trainer.corpus.answer[1::3, 9:] = False
+    trainer.step_loss.corpus.answer[::3, 30:] = False  # rows differ in how much of them counts
+    trainer.step_loss.corpus.answer[1::3, 9:] = False
     net, lengths = trainer.net, []
-    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, 5)
+    evaluator = Evaluator(tiny_target, net, tiny_target.lm_head.weight, None, 5)
     for cut in (range(8, 20), range(20, 45)):  # passages of other lengths each time
         with Sizes() as seen:
             trainer.run(show=False, log_every=9)
@@ -68,6 +68,6 @@ def test_training_meets_few_sizes_of_matrix_products(tiny_target, tmp_path, kind
             for end in cut:
                 one = periodic_corpus(1)
                 one.answer[:, end:] = False
-                judge.judge(Passages(one.tokens, one.answer, ["a"]), kind)
+                evaluator.evaluate(Passages(one.tokens, one.answer, ["a"]), kind)
         lengths.append(seen.met)
     assert lengths[0] and len(lengths[1] - lengths[0]) < 5

@@ -19,8 +19,8 @@ from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
 from specdemo.training.data import write_shard
 from specdemo.training.eval_text import written_passages
+from specdemo.training.step_loss import StepLoss
 from specdemo.training.train import add_arguments, train_main
-from specdemo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).resolve().parent.parent
@@ -305,10 +305,10 @@ def test_a_disk_that_fills_up_in_the_end_is_named_and_the_run_is_kept(
     ],
 )
 def test_memory_that_runs_out_is_named(target, corpus, tmp_path, error, monkeypatch):
-    def greedy(self, step):
+    def greedy(self, step, progress):
         raise error
 
-    monkeypatch.setattr(Trainer, "block_loss", greedy)
+    monkeypatch.setattr(StepLoss, "block", greedy)
     with pytest.raises(UserError, match="lower --batch or --anchors"):
         train_main(
             parsed(

@@ -24,17 +24,19 @@ from specdemo.training.batch_generate import ANSWER, Chat, Writer
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
 from specdemo.training.data import Corpus, draft_vocabulary, read_corpus, write_shard
-from specdemo.training.eval_text import like_lengths
-from specdemo.training.evaluate import Judge, Passages, Walk, walk
+from specdemo.training.eval_text import group_by_length
+from specdemo.training.evaluate import Evaluator, Passages, Rounds, add_rounds
 from specdemo.training.initialize import (
+    choose_mask_token,
     copy_target_layers,
-    fresh,
-    spare_token,
+    init_drafter,
+    new_drafter,
     spread,
-    starting_drafter,
 )
-from specdemo.training.train import add_arguments, settings_of, train_main
-from specdemo.training.trainer import Settings, Trainer
+from specdemo.training.options import add_arguments, settings_of
+from specdemo.training.settings import Settings
+from specdemo.training.train import train_main
+from specdemo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # text a small drafter learns in seconds: a fixed word order with a random offset a row
@@ -53,7 +55,7 @@ def periodic_corpus(rows=64, length=48, seed=0):
 
 
 def trainer_for(target, out, kind="block", steps=60, **more):
-    net = fresh(target, kind, layers=1, block_size=6, draft_vocab=None, seed=3)
+    net = new_drafter(target, kind, layers=1, block_size=6, draft_vocab=None, seed=3)
     return Trainer(
         target,
         net,
@@ -126,23 +128,23 @@ def race_by_hand(target, net, text, first):
 
 def test_the_computed_race_is_the_race(learned, tiny_target):
     net = learned[0].net
-    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, net.block_size - 1)
+    evaluator = Evaluator(tiny_target, net, tiny_target.lm_head.weight, None, net.block_size - 1)
     corpus, lengths = periodic_corpus(6, seed=5), set()
     corpus.tokens[1, 20:24] = [9, 8, 9, 8]  # surprises, so that rounds are of all lengths
     corpus.tokens[2, ::7] = 50
     for row, answer in zip(corpus.tokens, corpus.answer, strict=True):
-        computed = Walk()
+        computed = Rounds()
         tokens = torch.from_numpy(row.astype(np.int64))
         features = torch.cat([features_of(tiny_target, net.layer_ids, row.tolist())[0]])[None]
         run = np.zeros(len(row), dtype=np.int64)
         spots = torch.arange(4, len(row))
-        run[4:] = judge.block_runs(tokens, spots, features).numpy()
-        walk(run, answer, computed)
+        run[4:] = evaluator.block_runs(tokens, spots, features).numpy()
+        add_rounds(run, answer, computed)
         by_hand = race_by_hand(tiny_target, net, row.tolist(), 4)
         assert computed.accepted == by_hand and sum(computed.written) == len(row) - 5
         lengths |= set(by_hand)
     assert len(lengths) > 3
-    scores = judge.judge(
+    scores = evaluator.evaluate(
         Passages(corpus.tokens, corpus.answer, list("aabbcc")), "block", revealed=(2,)
     )
     assert set(scores["by_category"]) == {"a", "b", "c"} and 0 <= scores["after_revealed"]["2"] <= 3
@@ -150,8 +152,8 @@ def test_the_computed_race_is_the_race(learned, tiny_target):
 
 
 def test_ar_runs_count_teacher_forced_choices(tiny_target):
-    net = fresh(tiny_target, "ar", 1, 6, None, 0)
-    judge = Judge(tiny_target, net, tiny_target.lm_head.weight, None, 5)
+    net = new_drafter(tiny_target, "ar", 1, 6, None, 0)
+    evaluator = Evaluator(tiny_target, net, tiny_target.lm_head.weight, None, 5)
     tokens = torch.from_numpy(periodic_corpus(1).tokens[0].astype(np.int64))
     hidden = net(
         torch.nn.functional.embedding(tokens[None], tiny_target.model.embed_tokens.weight)
@@ -160,14 +162,14 @@ def test_ar_runs_count_teacher_forced_choices(tiny_target):
         False
     ] * 6
     expected = [next((k for k in range(5) if not right[i + k]), 5) for i in range(len(tokens))]
-    assert judge.ar_runs(tokens).tolist() == expected
+    assert evaluator.ar_runs(tokens).tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["block", "vp", "streak"])
 def test_blocks_of_several_lengths_are_practised(tiny_target, tmp_path, kind):
     trainer = trainer_for(tiny_target, tmp_path, kind, steps=40, mix=0.5, lengths=(3, 3, 5))
-    drawn, real = [], trainer.blocks
-    trainer.blocks = lambda net, embedding, features, ids, *rest: (
+    drawn, real = [], trainer.step_loss.blocks
+    trainer.step_loss.blocks = lambda net, embedding, features, ids, *rest: (
         drawn.append(ids.shape[-1]),
         real(net, embedding, features, ids, *rest),
     )[1]
@@ -183,17 +185,17 @@ def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path, lengths):
     whole = trainer_for(tiny_target, tmp_path / "whole", steps=30, mix=0.5, lengths=lengths)
     whole.run(log_every=4, show=False)
     killed = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5, lengths=lengths)
-    real, calls = killed.block_loss, []
+    real, calls = killed.step_loss.block, []
 
-    def dies(step):
+    def dies(step, progress):
         calls.append(step)
         if step == 14:
             raise RuntimeError("killed")
         if step == 11:
             killed.save()  # the checkpoint a clock would have written
-        return real(step)
+        return real(step, progress)
 
-    killed.block_loss = dies
+    killed.step_loss.block = dies
     with pytest.raises(RuntimeError, match="killed"):
         killed.run(log_every=4, show=False)
     again = trainer_for(tiny_target, tmp_path / "killed", steps=30, mix=0.5, lengths=lengths)
@@ -211,10 +213,10 @@ def test_a_killed_run_continues_the_same_curve(tiny_target, tmp_path, lengths):
 
 def test_a_polite_kill_finishes_the_step_and_saves(tiny_target, tmp_path):
     trainer = trainer_for(tiny_target, tmp_path, steps=1000)
-    real = trainer.block_loss
-    trainer.block_loss = lambda step: (
+    real = trainer.step_loss.block
+    trainer.step_loss.block = lambda step, progress: (
         os.kill(os.getpid(), signal.SIGTERM) if step == 5 else None,
-        real(step),
+        real(step, progress),
     )[1]
     before = signal.getsignal(signal.SIGTERM)
     assert trainer.run(show=False)["stopped"] and checkpoint.read(tmp_path)[0]["step"] == 6
@@ -239,7 +241,7 @@ def test_a_kill_does_not_wait_for_an_evaluation(tiny_target, tmp_path):
         and looks == [1, 2, 3]
         and checkpoint.read(tmp_path)[0]["step"] == 3
     )
-    assert sum("tokens_per_round" in p for p in trainer.curve) == 2 and not trainer.looking
+    assert sum("tokens_per_round" in p for p in trainer.curve) == 2 and not trainer.evaluating
 
 
 def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
@@ -265,7 +267,7 @@ def test_a_half_written_checkpoint_is_never_read(tiny_target, tmp_path):
 def test_starting_from_the_targets_layers_makes_a_shallower_target():
     target = make_tiny_target(layers=3)
     assert spread(4, 0, 29) == [0, 10, 19, 29] and spread(1, 0, 5) == [0]
-    net = fresh(target, "ar", 3, 6, None, 0)
+    net = new_drafter(target, "ar", 3, 6, None, 0)
     assert copy_target_layers(net, target) == [0, 1, 2]
     ids = torch.arange(5, 25)[None]
     states = net(torch.nn.functional.embedding(ids, target.model.embed_tokens.weight))
@@ -297,7 +299,7 @@ class Words:
 )
 def test_the_mask_is_a_token_the_target_never_writes(tokenizer, unwritten, expected):
     assert (
-        spare_token(
+        choose_mask_token(
             tokenizer, 24, (2,), np.array([0 if i in unwritten else 5 + i for i in range(22)])
         )
         == expected
@@ -306,7 +308,7 @@ def test_the_mask_is_a_token_the_target_never_writes(tokenizer, unwritten, expec
 
 def test_a_target_without_a_spare_token_is_refused():
     with pytest.raises(UserError, match="no special token to spare"):
-        spare_token(Words(24, [2]), 24, (2,), np.zeros(24))
+        choose_mask_token(Words(24, [2]), 24, (2,), np.zeros(24))
 
 
 def test_the_mask_is_never_drafted():
@@ -341,7 +343,7 @@ def test_qwen_type_targets_give_a_drafter_with_query_and_key_norms(tmp_path):
         .eval()
         .requires_grad_(False)
     )
-    net, _ = starting_drafter(target, "block", "target-layers", 2, 6, torch.arange(0, 128, 2))
+    net, _ = init_drafter(target, "block", "target-layers", 2, 6, torch.arange(0, 128, 2))
     assert net.config.qk_norm and net.config.head_dim == 32
     trainer = Trainer(
         target,
@@ -651,5 +653,5 @@ def test_a_bundle_trains_every_kind_elsewhere(target_folder, tmp_path, monkeypat
 
 
 def test_prompts_written_together_are_of_like_length():
-    groups = like_lengths([10, 300, 12, 40, 310, 11, 500], most=3, spread=48)
+    groups = group_by_length([10, 300, 12, 40, 310, 11, 500], most=3, spread=48)
     assert groups == [[0, 5, 2], [3], [1, 4], [6]]

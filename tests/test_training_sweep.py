@@ -12,7 +12,7 @@ from tiny_models import make_tiny_drafter
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
 from specdemo.training import sweep
-from specdemo.training.initialize import starting_drafter
+from specdemo.training.initialize import init_drafter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_compared_is_refused(target, tmp_path, capsys, words, sai
 def test_fewer_layers_of_a_drafter_are_kept(tiny_target, tmp_path):
     net = make_tiny_drafter(tiny_target, layers=3)
     save_drafter(net, tmp_path / "d", "card", int8=False)
-    short, began = starting_drafter(tiny_target, "block", str(tmp_path / "d"), 2, 0, None)
+    short, began = init_drafter(tiny_target, "block", str(tmp_path / "d"), 2, 0, None)
     assert (
         "layers 0, 2 are kept" in began
         and short.config.num_hidden_layers == 2 == len(short.config.layer_types)
@@ -113,8 +113,6 @@ def test_fewer_layers_of_a_drafter_are_kept(tiny_target, tmp_path):
         net.layers[2].mlp.up_proj.weight.to(torch.bfloat16).float(),
     )
     save_drafter(short, tmp_path / "s", "card")
-    assert (
-        len(starting_drafter(tiny_target, "block", str(tmp_path / "s"), 0, 0, None)[0].layers) == 2
-    )
+    assert len(init_drafter(tiny_target, "block", str(tmp_path / "s"), 0, 0, None)[0].layers) == 2
     with pytest.raises(UserError, match="at most that"):
-        starting_drafter(tiny_target, "block", str(tmp_path / "d"), 4, 0, None)
+        init_drafter(tiny_target, "block", str(tmp_path / "d"), 4, 0, None)

@@ -44,8 +44,8 @@ def pack(
         prompts: held-out prompts; passages: a folder with the target's answers to them
             (``passages-*.json``), so that they are not written again.
     Raises:
-        UserError: a folder is missing, or the bundle is over 64 MiB (the sentence says how many rows
-            would fit).
+        UserError: a folder is missing, or the bundle is over 64 MiB (the sentence says how many
+            rows would fit).
     """
     if out.exists() and not all(
         f.name in ("corpus", "drafters", "prompts.jsonl") or f.match("passages-*.json")

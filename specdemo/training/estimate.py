@@ -11,7 +11,7 @@ import torch
 
 from ..hardware import clock_now
 from .packed import GROUP
-from .trainer import Settings
+from .settings import Settings
 
 
 def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
@@ -28,18 +28,20 @@ def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * size**3 / best
 
 
-def step_flops(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
+def step_flops(target: Any, net: Any, settings: Settings, vocab_size: int, length: int) -> float:
     """Multiplications and additions of one step, counted as 2 a weight and token (6 with
     gradients), attention left out.
 
-    ``words``: size of the draft vocabulary; ``length``: tokens a row.
+    ``vocab_size``: size of the draft vocabulary; ``length``: tokens a row.
     """
     body = sum(p.numel() for p in target.get_decoder().layers.parameters())
     layers = sum(p.numel() for p in net.layers.parameters())
     width, tokens = net.config.hidden_size, settings.batch * length
-    soft = 2 * words * width if settings.mix else 0
+    soft = 2 * vocab_size * width if settings.mix else 0
     if settings.kind == "ar":
-        return tokens * (6 * layers + 4 * words * width + soft + (2 * body if settings.mix else 0))
+        return tokens * (
+            6 * layers + 4 * vocab_size * width + soft + (2 * body if settings.mix else 0)
+        )
     lengths = settings.lengths or (net.block_size,)
     rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
     context = net.fc.weight.numel() + sum(
@@ -48,15 +50,15 @@ def step_flops(target: Any, net: Any, settings: Settings, words: int, length: in
     if settings.kind == "markov":  # the layers are only read, and so is the head, once
         return tokens * 2 * (body + context) + rows * (
             2 * layers
-            + 0.6 * (2 * words * width + 6 * sum(p.numel() for p in net.markov.parameters()))
+            + 0.6 * (2 * vocab_size * width + 6 * sum(p.numel() for p in net.markov.parameters()))
         )
     # about 0.6 of the slots carry loss
     return tokens * (2 * body + 6 * context) + rows * (
-        6 * layers + 0.6 * (4 * words * width + soft)
+        6 * layers + 0.6 * (4 * vocab_size * width + soft)
     )
 
 
-def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: int) -> float:
+def memory_bytes(target: Any, net: Any, settings: Settings, vocab_size: int, length: int) -> float:
     """A generous count: what is loaded (on a CPU the whole process), gradient and two moments of
     each weight, activations kept for the backward pass, one chunk of logits.
     """
@@ -80,15 +82,15 @@ def memory_bytes(target: Any, net: Any, settings: Settings, words: int, length: 
         + 10 * c.intermediate_size
         + 8 * c.num_attention_heads * c.head_dim * copies
     )
-    return fixed + rows * row + 5 * 4 * (settings.chunk or 2**22 // words) * words
+    return fixed + rows * row + 5 * 4 * (2**22 // vocab_size) * vocab_size
 
 
 def estimate(
-    loaded: Any, net: Any, settings: Settings, words: int, length: int, speed: float
+    loaded: Any, net: Any, settings: Settings, vocab_size: int, length: int, speed: float
 ) -> str:
     """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`."""
-    flops = step_flops(loaded.model, net, settings, words, length)
-    need = memory_bytes(loaded.model, net, settings, words, length) / 2**30
+    flops = step_flops(loaded.model, net, settings, vocab_size, length)
+    need = memory_bytes(loaded.model, net, settings, vocab_size, length) / 2**30
     budget = (
         f"{settings.steps} step{'s' * (settings.steps > 1)}"
         if settings.steps

@@ -91,7 +91,7 @@ def loops(passages: Passages, limit: float = 0.35) -> float:
     )
 
 
-def like_lengths(lengths: list[int], most: int, spread: int = 48) -> list[list[int]]:
+def group_by_length(lengths: list[int], most: int, spread: int = 48) -> list[list[int]]:
     """Indices in groups of at most ``most`` whose lengths differ by at most ``spread``: a short row
     is fed token by token while a long one reads.
     """
@@ -119,7 +119,7 @@ def _write(
     chat, rows = Chat([], [-2], [-2], loaded.eos_ids), {}
     for number, some in enumerate(
         tqdm(
-            like_lengths([len(ids) for ids in asked], AT_ONCE),
+            group_by_length([len(ids) for ids in asked], AT_ONCE),
             desc=f"held-out answers, {how}",
             leave=False,
         )

@@ -1,12 +1,10 @@
 """How many drafted tokens the target keeps, on text it wrote for held-out prompts.
 
 Under the *match* rule the target's text does not depend on the drafter, so a whole chain race can
-be computed from one teacher-forced
-reading: ``run[p]`` = how many tokens a drafter anchored at position p gets right in a row, and a
-round at p leads to p + run[p] + 1. That is
-the race itself, not an estimate of it (a test walks a tiny model step by step and gets the same
-rounds), at a hundredth of its cost. The text may be greedy or sampled; drafts are the drafter's
-first choices.
+be computed from one teacher-forced reading: ``run[p]`` is how many tokens a drafter anchored at
+position p gets right in a row, and a round at p leads to p + run[p] + 1. That is the race itself,
+not an estimate of it (a test goes through a tiny model step by step and gets the same rounds), at a
+hundredth of its cost. The text may be greedy or sampled; drafts are the drafter's first choices.
 """
 
 from __future__ import annotations
@@ -19,8 +17,11 @@ import torch
 import torch.nn.functional as F
 
 from .markov import Chain
-from .objectives import STEP, chunk_rows, evened
-from .packed import Taps, packed_blocks
+from .objectives import ROW_MULTIPLE, chunk_rows, pad_rows
+from .packed import HiddenStateTaps, packed_blocks
+
+ANCHORS_AT_ONCE = 128
+REVEALED_STRIDE = 4  # scores after revealed tokens are taken at every fourth anchor
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Passages:
 
 
 @dataclass
-class Walk:
+class Rounds:
     """Rounds of one or several races: ``accepted`` drafts and ``written`` tokens (the target's own
     included) of each round.
     """
@@ -50,16 +51,16 @@ class Walk:
         """Tokens per round, accepted drafts per round and the share of rounds that keep at least 1,
         2, ... ``depth`` drafts.
         """
-        got, rounds = np.array(self.accepted or [0]), max(len(self.written), 1)
+        accepted, rounds = np.array(self.accepted or [0]), max(len(self.written), 1)
         return {
             "rounds": len(self.written),
             "tokens_per_round": round(float(sum(self.written) / rounds), 4),
-            "accepted_per_round": round(float(got.mean()), 4),
-            "kept_at_least": [round(float((got >= k).mean()), 4) for k in range(1, depth + 1)],
+            "accepted_per_round": round(float(accepted.mean()), 4),
+            "kept_at_least": [round(float((accepted >= k).mean()), 4) for k in range(1, depth + 1)],
         }
 
 
-def walk(run: np.ndarray, answer: np.ndarray, into: Walk) -> None:
+def add_rounds(run: np.ndarray, answer: np.ndarray, into: Rounds) -> None:
     """Race over every answer of one row: ``run [L]`` right drafts from each anchor, ``answer [L]``
     bool. The first answer token is the prefill's.
     """
@@ -67,28 +68,31 @@ def walk(run: np.ndarray, answer: np.ndarray, into: Walk) -> None:
     for first, end in zip(edges[::2], edges[1::2], strict=True):
         at = int(first)
         while at < end - 1:
-            got = min(int(run[at]), end - 1 - at)
-            step = min(got + 1, end - 1 - at)
-            into.accepted.append(got)
+            accepted = min(int(run[at]), end - 1 - at)
+            step = min(accepted + 1, end - 1 - at)
+            into.accepted.append(accepted)
             into.written.append(step)
             at += step
 
 
 @torch.no_grad()
-def first_choice(hidden: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """``[R, H]`` to each row's best draft-vocabulary index and its probability, chunk by chunk."""
-    best, sure = [], []
-    for part in hidden.split(chunk_rows(head)):
-        logits = (part.to(head.dtype) @ head.T).float()
-        top, index = logits.max(-1)
-        best.append(index)
-        sure.append((top - logits.logsumexp(-1)).exp())
-    return torch.cat(best), torch.cat(sure)
+def first_choice(hidden: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+    """``[R, H]`` to each row's best draft-vocabulary index, chunk by chunk."""
+    return torch.cat(
+        [
+            (part.to(head.dtype) @ head.T).float().max(-1).indices
+            for part in hidden.split(chunk_rows(head))
+        ]
+    )
 
 
-class Judge:
-    """Measures drafters against one target. ``vocab_ids [Vd]`` maps draft ids to target ids, None =
-    the same.
+class Evaluator:
+    """Measures drafters against one target.
+
+    Args:
+        head: ``[Vd, H]`` rows of the target's head. vocab_ids: ``[Vd]`` draft ids to target ids,
+            None = the same. depth: drafted tokens a round.
+        precision: of autocast, None = off.
     """
 
     def __init__(
@@ -100,24 +104,24 @@ class Judge:
         depth: int,
         precision: torch.dtype | None = None,
     ):
-        self.target, self.net, self.head, self.vocab_ids, self.depth = (
-            target,
-            net,
-            head,
-            vocab_ids,
-            depth,
-        )
+        self.target, self.net, self.head, self.depth = target, net, head, depth
+        self.vocab_ids, self.precision = vocab_ids, precision
         self.embedding = target.get_input_embeddings().weight
-        self.precision = precision
-        # of the net's Markov head, as it is when a judgement begins
+        # of the net's Markov head, as it is when an evaluation begins
         self.chain: Chain | None = None
 
-    def _guess(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        best, sure = first_choice(hidden.reshape(-1, hidden.shape[-1]), self.head)
+    def _first_choice(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[..., H]`` to target ids ``[...]``."""
+        best = first_choice(hidden.reshape(-1, hidden.shape[-1]), self.head)
         best = best if self.vocab_ids is None else self.vocab_ids[best]
-        return best.view(hidden.shape[:-1]), sure.view(hidden.shape[:-1])
+        return best.view(hidden.shape[:-1])
 
-    def look(self) -> None:
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            self.embedding.device.type, self.precision, enabled=self.precision is not None
+        )
+
+    def refresh_head(self) -> None:
         """Take the net's Markov head, if it has one, as it is now."""
         self.chain = (
             Chain(self.net, self.embedding, self.head, self.vocab_ids)
@@ -132,39 +136,22 @@ class Judge:
         anchors: torch.Tensor,
         features: torch.Tensor,
         revealed: int = 0,
-        steps: int = 1,
     ) -> torch.Tensor:
         """``[A]`` right tokens in a row after ``revealed`` true ones, for ``anchors [A]`` of one
-        row ``tokens [L]``.
-
-        ``steps`` > 1: the most confident guesses are fixed after each denoise step (equal shares),
-        as ``specdiff`` does.
+        row ``tokens [L]``, drafted in one pass.
         """
         B, L, A = self.depth + 1, len(tokens), len(anchors)
-        anchors = torch.cat((anchors, anchors[-1:].expand(-A % STEP)))
-        where = (anchors[:, None] + torch.arange(B, device=tokens.device))[None]
+        anchors = torch.cat((anchors, anchors[-1:].expand(-A % ROW_MULTIPLE)))
+        slots = torch.arange(B, device=tokens.device)
+        where = (anchors[:, None] + slots)[None]
         truth = torch.where(where < L, tokens[where.clamp(max=L - 1)], -1)
-        ids, masked = (
-            truth.clamp(min=0),
-            torch.arange(B, device=tokens.device).expand(truth.shape) > revealed,
-        )
-        for step in range(steps):
-            with torch.autocast(
-                tokens.device.type, self.precision, enabled=self.precision is not None
-            ):
-                hidden = packed_blocks(
-                    self.net, self.embedding, features, ids, masked, anchors[None]
-                )
-            if self.chain is not None and steps == 1:
-                ids = self.chain.guess(hidden[0], ids[0], masked[0])[None]
-                break
-            guess, sure = self._guess(hidden)
-            ids = torch.where(masked, guess, ids)
-            left = (B - 1 - revealed) * (steps - 1 - step) // steps
-            if left == 0:
-                break
-            order = torch.where(masked, sure, 2.0).argsort(-1)  # least sure first; these stay masks
-            masked = torch.zeros_like(masked).scatter(-1, order[..., :left], True)
+        ids, masked = truth.clamp(min=0), slots.expand(truth.shape) > revealed
+        with self._autocast():
+            hidden = packed_blocks(self.net, self.embedding, features, ids, masked, anchors[None])
+        if self.chain is not None:
+            ids = self.chain.guess(hidden[0], ids[0], masked[0])[None]
+        else:
+            ids = torch.where(masked, self._first_choice(hidden), ids)
         return (ids == truth)[0, :A, revealed + 1 :].long().cumprod(-1).sum(-1)
 
     @torch.no_grad()
@@ -172,70 +159,77 @@ class Judge:
         """``[L]`` right tokens in a row of the autoregressive drafter, at most ``depth``: a chain
         is kept while each greedy choice is right.
         """
-        with torch.autocast(tokens.device.type, self.precision, enabled=self.precision is not None):
-            hidden = self.net(F.embedding(evened(tokens)[None], self.embedding).float())[0]
-        right = torch.zeros(len(tokens) + self.depth, dtype=torch.long, device=tokens.device)
-        right[: len(tokens) - 1] = (self._guess(hidden)[0][: len(tokens) - 1] == tokens[1:]).long()
-        return right.unfold(0, self.depth, 1)[: len(tokens)].cumprod(-1).sum(-1)
+        with self._autocast():
+            hidden = self.net(F.embedding(pad_rows(tokens)[None], self.embedding).float())[0]
+        L = len(tokens)
+        right = torch.zeros(L + self.depth, dtype=torch.long, device=tokens.device)
+        right[: L - 1] = (self._first_choice(hidden)[: L - 1] == tokens[1:]).long()
+        return right.unfold(0, self.depth, 1)[:L].cumprod(-1).sum(-1)
 
-    def judge(
-        self,
-        passages: Passages,
-        kind: str,
-        revealed: tuple[int, ...] = (),
-        steps: int = 1,
-        anchors_at_once: int = 128,
-        stride: int = 4,
-    ) -> dict:
+    def evaluate(self, passages: Passages, kind: str, revealed: tuple[int, ...] = ()) -> dict:
         """Scores over all passages and by category.
 
         Args:
             kind: ``ar`` or anything else (a block drafter).
             revealed: also the mean right tokens after that many true tokens were shown, over every
-                ``stride``-th anchor.
+                ``REVEALED_STRIDE``-th anchor.
         Returns:
             ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean}}`` with
-            scores as in :class:`Walk`.
+            scores as in :class:`Rounds`.
         """
-        total, parts, after = Walk(), {}, {l: [] for l in revealed}
-        taps = None if kind == "ar" else Taps(self.target, self.net.layer_ids)
-        device = self.embedding.device
-        self.look()
+        total, parts = Rounds(), {}
+        after: dict[int, list[int]] = {l: [] for l in revealed}
+        taps = None if kind == "ar" else HiddenStateTaps(self.target, self.net.layer_ids)
+        self.refresh_head()
         try:
             for row, mask, name in zip(
                 passages.tokens, passages.answer, passages.category, strict=True
             ):
                 row = row[: int(np.flatnonzero(mask)[-1]) + 1] if mask.any() else row[:1]
                 mask = mask[: len(row)]
-                tokens = torch.from_numpy(row.astype(np.int64)).to(device)
-                if taps is None:
-                    run = self.ar_runs(tokens)
-                else:
-                    # what stands behind an anchor is never seen
-                    features = taps.read(evened(tokens)[None])[0]
-                    spots = torch.from_numpy(np.flatnonzero(mask)).to(device)
-                    run = torch.zeros(len(row), dtype=torch.long, device=device)
-                    for some in spots.split(anchors_at_once):
-                        run[some] = self.block_runs(tokens, some, features, steps=steps)
-                    for l in revealed:
-                        usable = spots[::stride][spots[::stride] + l + 1 < len(row)]
-                        for some in usable.split(anchors_at_once) if len(usable) else ():
-                            after[l] += self.block_runs(tokens, some, features, revealed=l).tolist()
-                for into in (total, parts.setdefault(name, Walk())):
-                    walk(run.cpu().numpy(), mask, into)
+                run = self._row_runs(row, mask, taps, after)
+                for into in (total, parts.setdefault(name, Rounds())):
+                    add_rounds(run, mask, into)
         finally:
             if taps is not None:
                 taps.close()
-        out = {
+        scores = {
             "all": total.scores(self.depth),
-            "by_category": {n: w.scores(self.depth) for n, w in sorted(parts.items())},
+            "by_category": {name: r.scores(self.depth) for name, r in sorted(parts.items())},
         }
-        return out | (
-            {
-                "after_revealed": {
-                    str(l): round(float(np.mean(v)), 4) if v else None for l, v in after.items()
-                }
+        if revealed:
+            scores["after_revealed"] = {
+                str(l): round(float(np.mean(runs)), 4) if runs else None
+                for l, runs in after.items()
             }
-            if revealed
-            else {}
-        )
+        return scores
+
+    def _row_runs(
+        self,
+        row: np.ndarray,
+        mask: np.ndarray,
+        taps: HiddenStateTaps | None,
+        after: dict[int, list[int]],
+    ) -> np.ndarray:
+        """``[L]`` right tokens in a row from each anchor of ``row [L]`` under ``mask [L]``; adds
+        those after revealed tokens to ``after``.
+
+        Args:
+            taps: of the target; None for an autoregressive drafter.
+        """
+        device = self.embedding.device
+        tokens = torch.from_numpy(row.astype(np.int64)).to(device)
+        if taps is None:
+            return self.ar_runs(tokens).cpu().numpy()
+        # the padding stands behind every anchor and is never seen
+        features = taps.forward(pad_rows(tokens)[None])[0]
+        anchors = torch.from_numpy(np.flatnonzero(mask)).to(device)
+        run = torch.zeros(len(row), dtype=torch.long, device=device)
+        for some in anchors.split(ANCHORS_AT_ONCE):
+            run[some] = self.block_runs(tokens, some, features)
+        for l, runs in after.items():
+            usable = anchors[::REVEALED_STRIDE]
+            usable = usable[usable + l + 1 < len(row)]
+            for some in usable.split(ANCHORS_AT_ONCE) if len(usable) else ():
+                runs += self.block_runs(tokens, some, features, revealed=l).tolist()
+        return run.cpu().numpy()

@@ -4,6 +4,7 @@ drafter folder.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from ..errors import UserError
 from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.drafters import read_drafter
+from ..models.load import Loaded
 from . import checkpoint
+from .data import Corpus, draft_vocabulary
+from .markov import with_head
+from .options import STARTS
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
-
-LAYERS, BLOCK = 4, 16
+LAYERS, BLOCK = 4, 16  # shape of a new drafter where nothing else is asked for
 
 
 def spread(count: int, first: int, last: int) -> list[int]:
@@ -47,19 +51,27 @@ def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
     }
 
 
-def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np.ndarray) -> int:
+def choose_mask_token(
+    tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np.ndarray
+) -> int:
     """The id that stands for the mask: one of the target's ``rows`` of embedding that is no word
     and that it never writes, as loaders of block drafters demand.
 
-    ``written [n]`` counts how often each id stands in the corpus. The last special token that never
-    does, else a row that no token has, else padding, unknown or start of text; and if all of them
-    were written, as a target may at a high temperature, the one written least.
+    The last special token that the target never writes, else a row that no token has, else padding,
+    unknown or start of text; and if all of them were written, as may happen at a high temperature,
+    the one written least.
+
+    Args:
+        written: ``[n]`` how often each id stands in the corpus.
+    Raises:
+        UserError: every row is a word or ends a text.
     """
     named = set(tokenizer.get_vocab().values())
     roles = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id)
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
 
-    def worse(i: int) -> tuple[int, int, int]:
+    def priority(i: int) -> tuple[int, int, int]:
+        """Least is best: written least, then by role, then the last."""
         count = int(written[i]) if i < len(written) else 0
         return count, roles.index(i) + 2 if i in roles else int(i not in special), -i
 
@@ -69,10 +81,10 @@ def spare_token(tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np
             "This target has no special token to spare for the mask; add one to its tokenizer, or"
             " train --kind ar."
         )
-    return min(free, key=worse)
+    return min(free, key=priority)
 
 
-def fresh(
+def new_drafter(
     target: Any,
     kind: str,
     layers: int,
@@ -132,7 +144,7 @@ def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
     return chosen
 
 
-def starting_drafter(
+def init_drafter(
     target: Any,
     kind: str,
     start: str,
@@ -147,16 +159,18 @@ def starting_drafter(
     Args:
         layers, block_size: 0 = 4 and 16, or those of the folder, from which fewer layers may be
             kept.
-        mask_id: see :func:`spare_token`; a drafter folder keeps its own if it has one.
+        mask_id: see :func:`choose_mask_token`; a drafter folder keeps its own if it has one.
         start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab``
             None keeps its own).
     """
-    if start not in ("random", "target-layers"):
-        net, began = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
+    if start not in STARTS:
+        net, phrase = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
         if kind != "ar" and net.config.mask_token_id is None:
             net.config.mask_token_id = mask_id
-        return net, began
-    net = fresh(target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id)
+        return net, phrase
+    net = new_drafter(
+        target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id
+    )
     if start == "random":
         return net, "random weights"
     return net, f"the target's layers {', '.join(map(str, copy_target_layers(net, target)))}"
@@ -221,3 +235,58 @@ def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
         [net.config.layer_types[i] for i in chosen],
     )
     return chosen
+
+
+def initial_network(
+    loaded: Loaded, rows: Corpus, args: argparse.Namespace
+) -> tuple[ArDrafter | BlockDrafter, str]:
+    """The network before the first step, on the CPU, and one phrase about its beginning.
+
+    Args:
+        rows: training rows, which choose mask and draft vocabulary. args: of ``train``.
+    """
+    kind, size = args.kind or "block", args.draft_vocab
+    if kind == "markov" and args.start in STARTS:
+        raise UserError(
+            "A Markov head is trained on a finished block drafter; give its folder with --start."
+        )
+    mask = None
+    if kind != "ar":
+        mask = choose_mask_token(
+            loaded.tokenizer,
+            loaded.model.get_input_embeddings().weight.shape[0],
+            loaded.eos_ids,
+            np.bincount(rows.tokens.ravel()),
+        )
+    from_drafter = args.start not in STARTS and (Path(args.start) / "config.json").exists()
+    reduced = 0 < size < loaded.model.config.get_text_config().vocab_size
+    vocab = None
+    if reduced and not from_drafter:
+        vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask)
+    net, phrase = init_drafter(
+        loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask
+    )
+    if reduced and from_drafter and net.draft_vocab is None:
+        mask = getattr(net.config, "mask_token_id", None)
+        net.draft_vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask).to(torch.int32)
+    if kind == "markov":
+        return with_head(net, args.rank), f"{phrase}, whose layers it keeps"
+    return net, phrase
+
+
+def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDrafter:
+    """A network of the checkpoint's shape, whose weights :meth:`.trainer.Trainer.resume` brings.
+
+    Args:
+        state: of the checkpoint in ``folder``.
+    """
+    kind = state["settings"]["kind"]
+    cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
+    config = {
+        name: value
+        for name, value in state["config"].items()
+        if name not in ("model_type", "dtype", "architectures", "transformers_version")
+    }
+    vocab = checkpoint.read(folder)[1].get("net.draft_vocab")
+    net = cls(form(**config), vocab).float()
+    return with_head(net) if kind == "markov" else net

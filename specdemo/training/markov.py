@@ -1,5 +1,5 @@
-"""Training and walking a block drafter's Markov head: its states stay as they are, only the head
-learns (DSpark, arXiv 2607.05147).
+"""Training a block drafter's Markov head, and its greedy chains: the block's states stay as they
+are, only the head learns (DSpark, arXiv 2607.05147).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from ..models.markov import MarkovHead, MarkovTables, shortlist, with_rest
-from .objectives import evened
+from .objectives import pad_rows
 
 RANK = 512
 
 
 def with_head(net: Any, rank: int = 0) -> Any:
-    """``net`` with everything frozen but its Markov head, a fresh one if it has none (or another
+    """``net`` with everything frozen but its Markov head, a new one if it has none (or another
     rank is asked for).
     """
     size = net.config.hidden_size
@@ -39,8 +39,7 @@ def candidates(
             vocabulary.
     Returns:
         ``[R, C]`` columns, ``[R, C + 1]`` log-probabilities by the block alone, the last of
-        everything else, and ``[R]`` where the label stands
-        among them (C: it is no candidate).
+        everything else, and ``[R]`` where the label stands among them (C: it is no candidate).
     """
     columns, marginal = [], []
     for part in hidden.split(chunk):
@@ -52,7 +51,7 @@ def candidates(
     return columns, marginal, torch.where(hit.any(1), hit.int().argmax(1), columns.shape[1])
 
 
-def follow_loss(
+def markov_loss(
     net: Any,
     embedding: torch.Tensor,
     head: torch.Tensor,
@@ -72,7 +71,7 @@ def follow_loss(
     """
     rows, hidden, before, labels, weight = (
         len(hidden),
-        *(evened(x) for x in (hidden, before, labels, weight)),
+        *(pad_rows(x) for x in (hidden, before, labels, weight)),
     )
     columns, marginal, place = candidates(hidden, head, labels, chunk)
     logits = marginal + net.markov(

@@ -4,8 +4,7 @@ inside.
 Shapes: ``A`` anchors, ``B`` slots of a block (slot 0 is the anchor), ``R`` rows, ``H`` hidden size,
 ``Vd`` draft vocabulary.
 Sources: DFlash section 4.2 (weighted cross-entropy), D²SD section 3.4, Eq. 6 and 7 (variable
-prefix), MDLM (random masks, 1/t),
-SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
+prefix), MDLM (random masks, 1/t), SpecDiff-2 section 5.1, Eq. 6 (streak distillation).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 
 # oneDNN keeps a kernel, megabytes with its buffers, for each of the last thousand sizes it met: 4.5
 # GB of memory in a run whose every step brought another
-STEP = 64
+ROW_MULTIPLE = 64
 # decay of the position weights by block size (DFlash appendix A.1: 7 / 5 / 4 for 16 / 10 / 8)
 DECAY = {16: 7.0, 10: 5.0, 8: 4.0}
 
@@ -35,8 +34,8 @@ def visible_prefix(
 
     At least one slot stays a mask. ``generator`` is a CPU generator.
     """
-    law = beta ** torch.arange(block_size - 1, dtype=torch.float64)
-    return torch.multinomial(law, anchors, replacement=True, generator=generator)
+    weights = beta ** torch.arange(block_size - 1, dtype=torch.float64)
+    return torch.multinomial(weights, anchors, replacement=True, generator=generator)
 
 
 def prefix_masks(visible: torch.Tensor, block_size: int) -> torch.Tensor:
@@ -87,11 +86,11 @@ def chunk_rows(head: torch.Tensor) -> int:
     return 4096 if head.device.type == "cuda" else max(64, 2**22 // len(head))
 
 
-def evened(x: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
-    """``[R, ...]`` with rows of ``fill`` behind it up to a multiple of ``STEP``, so that matrix
-    products meet few sizes.
+def pad_rows(x: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+    """``[R, ...]`` with rows of ``fill`` behind it up to a multiple of ``ROW_MULTIPLE``, so that
+    matrix products meet few sizes.
     """
-    return F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % STEP), value=fill)
+    return F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % ROW_MULTIPLE), value=fill)
 
 
 class _RowScore(torch.autograd.Function):
@@ -160,9 +159,9 @@ def row_scores(
     """
     if mix > 0 and teacher is None:
         raise ValueError("soft labels need the target's states")
-    rows, teacher = len(hidden), None if teacher is None else evened(teacher)
+    rows, teacher = len(hidden), None if teacher is None else pad_rows(teacher)
     score, sure, hit = _RowScore.apply(
-        evened(hidden), head, evened(labels, -1), teacher, float(mix), chunk
+        pad_rows(hidden), head, pad_rows(labels, -1), teacher, float(mix), chunk
     )
     return score[:rows], sure[:rows], hit[:rows]
 

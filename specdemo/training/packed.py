@@ -23,7 +23,7 @@ from ..models.block_drafter import BlockDrafter
 GROUP = 384  # slots that share one attention call
 
 
-class Taps:
+class HiddenStateTaps:
     """Outputs of chosen target layers, caught on their way (HF's ``hidden_states[i + 1]``, without
     keeping the others).
     """
@@ -46,7 +46,7 @@ class Taps:
         return hook
 
     @torch.no_grad()
-    def read(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """``ids [N, L]`` to (features ``[N, L, taps * H]``, states after the final norm ``[N, L,
         H]``).
 

@@ -26,7 +26,7 @@ from ..errors import UserError, as_user_errors, run_command
 from ..models.drafters import read_drafter
 from .data import read_corpus, split
 from .eval_text import corpus_passages
-from .evaluate import Judge
+from .evaluate import Evaluator
 from .train import add_arguments, train_main
 
 CHAINS = (3, 5, 7, 11, 15)  # masks in a block; the target's pass has one row more
@@ -79,7 +79,7 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
     text = corpus_passages(split(read_corpus(corpus))[1], rows)["mixed"]
     out = []
     for gamma in chains:
-        judge = Judge(
+        evaluator = Evaluator(
             loaded.model,
             learned,
             head if vocab is None else head[vocab].contiguous(),
@@ -88,7 +88,7 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
             torch.bfloat16 if head.dtype == torch.bfloat16 else None,
         )
         tokens, draft_ms, pass_ms = (
-            judge.judge(text, "block")["all"]["tokens_per_round"],
+            evaluator.evaluate(text, "block")["all"]["tokens_per_round"],
             draft[f"1x{gamma + 1}"],
             costs.pass_ms(gamma + 1),
         )

@@ -1,0 +1,295 @@
+"""The command line of ``python -m specdemo train``, and what a resumed run keeps of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..models.kinds import DRAFTER_KINDS
+from .markov import RANK
+from .settings import Settings
+
+LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
+# what --start takes besides a drafter folder
+STARTS = ("random", "target-layers")
+# options that a resumed run keeps; asking for another value is refused
+KEPT = (
+    "kind",
+    "layers",
+    "block_size",
+    "lengths",
+    "streak_from",
+    "labels",
+    "batch",
+    "anchors",
+    "lr",
+    "inverse_t",
+    "seed",
+    "start",
+    "draft_vocab",
+    "rank",
+)
+# those of them that stand neither in the checkpoint's settings nor in its config
+GIVEN = ("start", "draft_vocab", "rank")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m specdemo train``."""
+    _add_run_options(parser.add_argument_group("the run"))
+    _add_drafter_options(parser.add_argument_group("the drafter"))
+    _add_loss_options(parser.add_argument_group("blocks and loss"))
+    _add_evaluation_options(parser.add_argument_group("evaluation"))
+
+
+def _add_run_options(group: argparse._ArgumentGroup) -> None:
+    default = Settings()
+    group.add_argument(
+        "--kind",
+        choices=tuple(DRAFTER_KINDS),
+        help="what the drafter is trained for (default: block, or the kind that is resumed)",
+    )
+    group.add_argument(
+        "--pair",
+        default="smollm2-135m",
+        help="the target (an id of models.yaml; any Llama- or Qwen-type model)",
+    )
+    group.add_argument("--corpus", help="folder written by `python -m specdemo corpus` (needed)")
+    group.add_argument(
+        "--out",
+        help="folder for checkpoint, curve and the finished drafter (default: runs/PAIR-KIND)",
+    )
+    group.add_argument(
+        "--minutes",
+        type=float,
+        default=default.minutes,
+        help="budget of wall-clock time, evaluations included",
+    )
+    group.add_argument(
+        "--steps", type=int, default=0, help="budget in steps instead, which makes a run repeatable"
+    )
+    group.add_argument(
+        "--resume",
+        metavar="DIR",
+        help=(
+            "go on from the checkpoint in DIR (it keeps its settings; --minutes or --steps may be"
+            " raised)"
+        ),
+    )
+    group.add_argument(
+        "--save-minutes",
+        type=float,
+        default=default.save_minutes,
+        help="minutes from one checkpoint to the next (default %(default)g)",
+    )
+    group.add_argument("--seed", type=int, default=0)
+    group.add_argument("--device", default=None)
+    group.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the drafter's pass (worth it on a GPU from a few minutes of training)",
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--start", default="target-layers", help="drafter folder, `target-layers` or `random`"
+    )
+    group.add_argument(
+        "--layers",
+        type=int,
+        default=0,
+        help="drafter layers (default 4, or those of the --start folder)",
+    )
+    group.add_argument(
+        "--block-size",
+        type=int,
+        default=0,
+        help="slots of a block, anchor included (default 16, or that of the --start folder)",
+    )
+    group.add_argument(
+        "--rank",
+        type=int,
+        default=0,
+        help=f"inner width of a new Markov head (kind markov; default {RANK})",
+    )
+    group.add_argument(
+        "--draft-vocab",
+        type=int,
+        default=16384,
+        help="how many of the target's most used tokens may be drafted; 0 = all",
+    )
+
+
+def _add_loss_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help=(
+            "slots of the blocks it trains on, one drawn a step, repeats count (default: the block"
+            " size)"
+        ),
+    )
+    group.add_argument(
+        "--streak-from",
+        type=float,
+        default=-1.0,
+        metavar="SHARE",
+        help=(
+            "share of the budget after which the loss is the streak (default: by kind, see"
+            " training/README.md)"
+        ),
+    )
+    group.add_argument(
+        "--labels",
+        choices=LABELS,
+        default="mix",
+        help="true tokens, the target's distribution, or half of each",
+    )
+    group.add_argument(
+        "--batch",
+        type=int,
+        default=0,
+        help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)",
+    )
+    group.add_argument("--anchors", type=int, default=48, help="blocks a sequence")
+    group.add_argument(
+        "--lr",
+        type=float,
+        default=0.0,
+        help=(
+            "peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak, 1.5e-3"
+            " for markov)"
+        ),
+    )
+    group.add_argument(
+        "--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does"
+    )
+
+
+def _add_evaluation_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prompts",
+        help=(
+            "JSONL of held-out prompts (`turns`, `category`) the drafter is evaluated on; default:"
+            " held-out rows of the corpus"
+        ),
+    )
+    group.add_argument(
+        "--eval-rows",
+        type=int,
+        default=24,
+        help="held-out rows it is evaluated on where there is no --prompts",
+    )
+    group.add_argument(
+        "--eval-minutes",
+        type=float,
+        default=Settings().eval_minutes,
+        help=(
+            "minutes from one evaluation to the next (default %(default)g; each takes its time from"
+            " the budget)"
+        ),
+    )
+
+
+def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
+    """The command line as :class:`Settings`.
+
+    Raises:
+        UserError: a value is out of range, or does not go with the kind.
+    """
+    kind = args.kind or "block"
+    _check_ranges(args, kind)
+    about = DRAFTER_KINDS[kind]
+    return Settings(
+        kind=kind,
+        minutes=args.minutes,
+        steps=args.steps,
+        batch=args.batch or (64 if on_gpu else 4 if kind == "ar" else 2),
+        anchors=args.anchors,
+        lr=args.lr or (about.learning_rate if args.start in STARTS else about.finetune_rate),
+        mix=LABELS[args.labels],
+        inverse_t=args.inverse_t,
+        lengths=tuple(args.lengths),
+        streak_from=args.streak_from,
+        save_minutes=args.save_minutes,
+        eval_minutes=args.eval_minutes,
+        seed=args.seed,
+        compile=args.compile,
+    )
+
+
+def _check_ranges(args: argparse.Namespace, kind: str) -> None:
+    if args.minutes <= 0 and not args.steps:
+        raise UserError("--minutes must be above 0.")
+    if (
+        args.block_size == 1
+        or args.block_size < 0
+        or min(args.layers, args.batch) < 0
+        or min(args.anchors, args.eval_rows) < 1
+    ):
+        raise UserError(
+            "--block-size must be at least 2; --layers, --batch, --anchors and --eval-rows at"
+            " least 1."
+        )
+    if args.streak_from > 1:
+        raise UserError("--streak-from is a share of the budget, 0 to 1.")
+    if args.lengths and kind == "ar":
+        raise UserError("An autoregressive drafter has no blocks; leave --lengths out.")
+    if args.lengths and min(args.lengths) < 2:
+        raise UserError("--lengths must be at least 2: an anchor and a mask.")
+    if kind == "markov" and args.rank < 0:
+        raise UserError("--rank must be at least 1.")
+
+
+def resumed_settings(args: argparse.Namespace, state: dict[str, Any]) -> Settings:
+    """The checkpoint's settings with the command line's budget and intervals.
+
+    Raises:
+        UserError: an option asks for another value than the one the run keeps.
+    """
+    check_resumed(args, state)
+    settings = Settings.from_checkpoint(state["settings"])
+    if settings.steps and not args.steps and args.minutes != Settings.minutes:
+        raise UserError(
+            f"The run in {args.resume} counts steps, not minutes; raise --steps to train on."
+        )
+    if args.steps or not settings.steps:
+        settings.minutes, settings.steps = args.minutes, args.steps
+    settings.compile = args.compile
+    settings.eval_minutes, settings.save_minutes = args.eval_minutes, args.save_minutes
+    return settings
+
+
+def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
+    """A resumed run keeps its settings, so an option that asks for another value is refused rather
+    than dropped.
+    """
+    had = {
+        **state["settings"],
+        "layers": state["config"]["num_hidden_layers"],
+        "block_size": state["config"].get("block_size"),
+        # a checkpoint from before they were kept says nothing about them
+        **(state.get("given") or {name: getattr(args, name) for name in GIVEN}),
+    }
+    had["labels"] = next(name for name, mix in LABELS.items() if mix == had["mix"])
+    had["lengths"] = list(had.get("lengths", ()))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for name, default in vars(parser.parse_args([])).items():
+        if name in KEPT and getattr(args, name) not in (default, had.get(name)):
+            raise UserError(
+                f"The run in {args.resume} has --{name.replace('_', '-')} {had.get(name)}, which a"
+                " resumed run keeps; leave the option out, or begin another run with another"
+                " --out."
+            )
+
+
+def output_dir(args: argparse.Namespace) -> Path:
+    """Where the run is kept: --out, or the folder that is resumed, or runs/PAIR-KIND."""
+    return Path(args.out or args.resume or f"runs/{args.pair}-{args.kind or 'block'}")
