@@ -13,9 +13,9 @@ from pydantic import ConfigDict, ValidationInfo, field_validator, model_validato
 from pydantic.dataclasses import dataclass
 
 from .drafters import METHODS
+from .drafters.parts.base import Rule
 from .errors import UserError
 
-Rule = Literal["match", "ratio", "point-mass"]
 Lanes = Literal["both", "spec", "ar"]
 Check = Literal["", "exact"]
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -1,4 +1,4 @@
-"""The parts every method is made of: n-grams, tries, best-first trees, sessions; and the two
+"""The parts every method is made of: n-grams, tries, best-first trees, block contexts; and the two
 simplest methods. Exact values by hand.
 """
 
@@ -15,13 +15,13 @@ import torch
 from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context
 from specdemo.drafters.parts.base import Context
-from specdemo.drafters.parts.candidates import Table
+from specdemo.drafters.parts.candidates import CandidateTable
 from specdemo.drafters.parts.ngram import NgramModel, SuffixIndex
 from specdemo.drafters.parts.trees import (
     Trie,
     best_first,
     boundary_scores,
-    branching,
+    branch_depths,
     expected_streak,
     nodes_that_pay,
 )
@@ -36,6 +36,7 @@ class FakeNet:
     """
 
     layer_ids, weights = (1, 3), "scripted"
+    markov_tables = None
 
     def __init__(self, script, block_size=8, vocab_ids=None, mask_id=None):
         self.script, self.block_size = script, block_size
@@ -90,6 +91,14 @@ def context(ids, fresh=None, budget=31, **more):
     return Context(ids=ids, take_features=lambda: (rows, start), budget=budget, **more)
 
 
+def depths(draft):
+    """``[n]`` distance of each node from the anchor, 1 for its children."""
+    out = []
+    for parent in draft.parent:
+        out.append(1 if parent < 0 else out[parent] + 1)
+    return out
+
+
 # -- n-grams ---------------------------------------------------------------------------------------
 
 
@@ -115,7 +124,7 @@ def test_suffix_index_agrees_with_a_search_by_hand():
     ids = [rng.randrange(4) for _ in range(120)]
     index = SuffixIndex(2, 5)
     for i in range(len(ids)):
-        index.follow(ids[: i + 1])
+        index.extend_to(ids[: i + 1])
         text, want = ids[: i + 1], ([], 0)
         for n in range(5, 1, -1):
             ends = [j for j in range(n, i + 1) if text[j - n : j] == text[len(text) - n :]]
@@ -131,8 +140,8 @@ def test_ngram_model_agrees_with_brute_force_counts():
     rng, vocab = random.Random(1), 5
     ids = [rng.randrange(vocab) for _ in range(60)]
     model = NgramModel(3, vocab)
-    model.follow(ids[:7])
-    model.follow(ids)
+    model.extend_to(ids[:7])
+    model.extend_to(ids)
 
     def brute(history, token):
         p = 1 / vocab
@@ -148,18 +157,15 @@ def test_ngram_model_agrees_with_brute_force_counts():
         got = [model.prob(list(history), v) for v in range(vocab)]
         assert got == pytest.approx([brute(list(history), v) for v in range(vocab)], abs=1e-12)
         assert sum(got) == pytest.approx(1)
-    assert model.likely([ids[0], ids[1]], 2)[0][1] == max(
-        model.prob(ids[:2], v) for v in range(vocab) if model.prob(ids[:2], v)
-    )
 
 
 def test_ngram_model_by_hand():
     model = NgramModel(2, 10)
-    model.extend([1, 2, 1, 3])
+    model.extend_to([1, 2, 1, 3])
     # empty history: 4 tokens, 3 kinds -> p(2) = (1 + 3/10) / 7; after 1: [2, 3] -> (1 + 2 p) / 4
     assert model.prob([], 2) == pytest.approx(1.3 / 7)
     assert model.prob([9, 1], 2) == pytest.approx((1 + 2 * 1.3 / 7) / 4)
-    # nothing ever followed 3: the shorter history speaks
+    # nothing ever followed 3: the shorter history decides
     assert model.prob([3], 2) == pytest.approx(1.3 / 7)
 
 
@@ -182,19 +188,19 @@ def test_drafts_merge_into_a_trie_without_duplicates():
         None,
         None,
     ]
-    assert draft.depths() == [1, 2, 3, 3, 1, 2]
+    assert depths(draft) == [1, 2, 3, 3, 1, 2]
 
 
 def test_best_first_tree_by_hand():
     table = [[(10, 0.6), (11, 0.3)], [(20, 0.5), (21, 0.4)], [(30, 0.9)]]
     # paths: 10 .6 | 10-20 .3 and 11 .3 | 10-20-30 .27 | 10-21 .24 | 10-21-30 .216 | 11-20 .15 |
     # 11-20-30 .135 | 11-21 .12 | 11-21-30 .108
-    nodes = best_first(*Table(table).choices(), 5)
+    nodes = best_first(*CandidateTable(table).choices(), 5)
     assert [(n.parent, n.token) for n in nodes] == [(-1, 10), (-1, 11), (0, 20), (2, 30), (0, 21)]
-    assert [n.weight for n in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
+    assert [n.path_prob for n in nodes] == pytest.approx([0.6, 0.3, 0.3, 0.27, 0.24])
     assert [n.prob for n in nodes] == [0.6, 0.3, 0.5, 0.9, 0.4]
-    assert len(best_first(*Table(table).choices(), 99)) == 2 + 4 + 4
-    assert [n.token for n in best_first(*Table(table).choices(), 99, floor=0.2)] == [
+    assert len(best_first(*CandidateTable(table).choices(), 99)) == 2 + 4 + 4
+    assert [n.token for n in best_first(*CandidateTable(table).choices(), 99, floor=0.2)] == [
         10,
         11,
         20,
@@ -203,7 +209,8 @@ def test_best_first_tree_by_hand():
         30,
     ]
     assert (
-        best_first(*Table([]).choices(), 5) == [] and best_first(*Table(table).choices(), 0) == []
+        best_first(*CandidateTable([]).choices(), 5) == []
+        and best_first(*CandidateTable(table).choices(), 0) == []
     )
 
 
@@ -225,10 +232,10 @@ def test_best_first_follows_choices_that_depend_on_the_path():
 
 def test_where_a_tree_branches_along_its_first_path():
     assert (
-        branching([-1, 0, 1, 0, -1, 3, 2]) == [0, 1]
-        and branching([-1, 0, 1, 2, 2]) == [3]
-        and branching([]) == []
-        and branching([-1, 0]) == []
+        branch_depths([-1, 0, 1, 0, -1, 3, 2]) == [0, 1]
+        and branch_depths([-1, 0, 1, 2, 2]) == [3]
+        and branch_depths([]) == []
+        and branch_depths([-1, 0]) == []
     )
 
 
@@ -243,8 +250,8 @@ def test_best_first_is_the_best_tree_of_every_size():
         for ranks in itertools.product(range(3), repeat=depth):
             weights.append(math.prod(table[d][r][1] for d, r in enumerate(ranks)))
     weights.sort(reverse=True)
-    nodes = best_first(*Table(table).choices(), len(weights))
-    assert [n.weight for n in nodes] == pytest.approx(weights)
+    nodes = best_first(*CandidateTable(table).choices(), len(weights))
+    assert [n.path_prob for n in nodes] == pytest.approx(weights)
     assert all(n.parent < i for i, n in enumerate(nodes))
 
 
@@ -302,9 +309,9 @@ def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
         vocab_ids=[3, 5, 0, 6],
         mask_id=5,
     )
-    one = block_context.Session(net)
+    one = block_context.BlockContext(net)
     one.start(16)
-    rows = one.rows(one.logits(one.hidden([[1, block_context.MASK]], 0)), width=3)
+    rows = one.top_candidates(one.logits(one.hidden([[1, block_context.MASK]], 0)), k=3)
     assert [[t for t, _ in row] for row in rows] == [[0, 3, 6]] * 2  # column 1 is the mask's
     assert [p for _, p in rows[0]] == pytest.approx([0.6, 0.24, 0.16])
     full = block_context.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)

@@ -99,31 +99,31 @@ def scripted(**more):
     return net
 
 
-def asked(net, follow=True):
+def asked(net, markov_head=True):
     """What a session makes of one pass of the scripted network."""
-    one = block_context.Session(net)
+    one = block_context.BlockContext(net)
     one.start(16)
-    return one.tabled(one.hidden([[5, -1, -1]], 0)[0, 1:], follow)
+    return one.to_table(one.hidden([[5, -1, -1]], 0)[0, 1:], markov_head)
 
 
 def test_a_table_answers_behind_a_token_and_by_itself_where_it_knows_nothing():
     table = asked(scripted())
-    assert [t for t, _ in table.rows[1]] == [3, 4] and table.follows
-    assert table.after(1, 1)[0] == (4, pytest.approx(0.9)) and table.after(1, 2)[0] == (
+    assert [t for t, _ in table.rows[1]] == [3, 4] and table.has_markov_head
+    assert table.conditional(1, 1)[0] == (4, pytest.approx(0.9)) and table.conditional(1, 2)[0] == (
         3,
         pytest.approx(0.9),
     )
     assert (
-        table.after(0, 5) is None
-        and table.after(1, 99) is None
-        and table.after(1, 1) is table.after(1, 1)
+        table.conditional(0, 5) is None
+        and table.conditional(1, 99) is None
+        and table.conditional(1, 1) is table.conditional(1, 1)
     )
     assert [row[0][0] for row in table.chain()] == [1, 4] and [
         row[0][0] for row in table.chain(1)
     ] == [3]
-    plain = asked(scripted(), follow=False)
+    plain = asked(scripted(), markov_head=False)
     assert (
-        not plain.follows
+        not plain.has_markov_head
         and plain.rows == table.rows
         and [row[0][0] for row in plain.chain()] == [1, 3]
     )
@@ -132,8 +132,8 @@ def test_a_table_answers_behind_a_token_and_by_itself_where_it_knows_nothing():
 def test_a_reduced_vocabulary_is_mapped_on_both_sides():
     table = asked(scripted(vocab_ids=[10, 11, 12, 13, 14, 15, 16, 17]))
     assert (
-        table.after(1, 11)[0][0] == 14
-        and table.after(1, 1) is None
+        table.conditional(1, 11)[0][0] == 14
+        and table.conditional(1, 1) is None
         and [row[0][0] for row in table.chain()] == [11, 14]
     )
 
@@ -141,7 +141,7 @@ def test_a_reduced_vocabulary_is_mapped_on_both_sides():
 def test_the_best_first_tree_follows_the_head():
     nodes = best_first(*asked(scripted()).choices(), 4)
     assert [(n.parent, n.token) for n in nodes] == [(-1, 1), (0, 4), (-1, 2), (2, 3)]
-    assert [n.weight for n in nodes] == pytest.approx([0.55, 0.495, 0.45, 0.405])
+    assert [n.path_prob for n in nodes] == pytest.approx([0.55, 0.495, 0.45, 0.405])
 
 
 @pytest.mark.parametrize("name", ["block", "tree", "d2sd", "best"])
@@ -153,7 +153,7 @@ def test_methods_draft_what_follows_and_can_be_told_not_to(monkeypatch, name):
             METHODS[name].parse_params({"gamma": 2, "markov_head": markov_head, **extra}),
         )
         drafter.start([5, 6], 16)
-        draft = drafter.propose(context([5, 6, 7], (0, 2), record=True, row_ms=lambda rows: 10.0))
+        draft = drafter.propose(context([5, 6, 7], (0, 2), record=True, pass_ms=lambda rows: 10.0))
         first = draft.parent.index(0) if name in ("tree", "best") else 1
         assert [draft.tokens[0], draft.tokens[first]] == want, (markov_head, draft)
         if name != "d2sd":
@@ -283,13 +283,14 @@ def test_the_computed_race_is_the_race_with_a_head(headed, tiny_target):
             torch.tensor(text), torch.arange(4, len(row)), features[None]
         ).numpy()
         add_rounds(run, answer, computed)
-        one, rounds = block_context.Session(net), []
+        one, rounds = block_context.BlockContext(net), []
         # the same race with the drafter's own cache and the methods' own table
         while at < len(text) - 1:
             one.start(128)
             one.extend(features[:at], 0)
             draft = [
-                r[0][0] for r in one.tabled(one.hidden([[text[at]] + [-1] * 5], at)[0, 1:]).chain()
+                r[0][0]
+                for r in one.to_table(one.hidden([[text[at]] + [-1] * 5], at)[0, 1:]).chain()
             ]
             got = next(
                 (

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_drafters import FakeNet, context, loaded, logs
+from test_drafters import FakeNet, context, depths, loaded, logs
 
 from specdemo.drafters import METHODS, best, tree
 from specdemo.drafters.diffuspec import LengthController, lattice_of, prune, search
@@ -111,15 +111,15 @@ def test_tree_takes_the_likeliest_paths_and_as_many_as_pay(monkeypatch):
     assert (
         len(
             free.propose(
-                context([1, 2, 3, 0], (0, 3), row_ms=lambda n: 20.0 if n <= 4 else 2000.0)
+                context([1, 2, 3, 0], (0, 3), pass_ms=lambda n: 20.0 if n <= 4 else 2000.0)
             ).tokens
         )
         == 3
     )
     assert (
-        len(free.propose(context([1, 2, 3, 0], row_ms=lambda n: 20.0)).tokens) == 3 + 3 * 3 + 9 * 2
+        len(free.propose(context([1, 2, 3, 0], pass_ms=lambda n: 20.0)).tokens) == 3 + 3 * 3 + 9 * 2
     )
-    assert free.propose(context([1, 2, 3, 0], row_ms=lambda n: 1e6 * n)).tokens == []
+    assert free.propose(context([1, 2, 3, 0], pass_ms=lambda n: 1e6 * n)).tokens == []
 
 
 # -- specdiff --------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_specdiff_reveals_left_to_right(monkeypatch):
     )
 
 
-def test_specdiff_fills_the_surest_masks_first_and_shares_them_out(monkeypatch):
+def test_specdiff_fills_the_most_confident_masks_first_and_divides_them_evenly(monkeypatch):
     def script(block, at):
         return logs(
             peaked(0),
@@ -207,7 +207,7 @@ def test_specdiff_hands_over_the_q_it_sampled_from(monkeypatch, params):
     assert abs(counts[2] / 400 - first[2].item()) < 0.06
     if params["steps"] == 1 or params.get("q") == "reveal":
         assert draft.q[0].tolist() == pytest.approx(first.tolist(), abs=1e-6)
-    else:  # a token that stood before the last step: one-hot
+    else:  # a token filled before the last step: one-hot
         assert rows[2][0].tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     if params["steps"] == 2:
         assert rows[2][1].tolist() == pytest.approx(
@@ -221,7 +221,7 @@ def test_specdiff_hands_over_the_q_it_sampled_from(monkeypatch, params):
 
 def test_specdiff_refuses_the_q_that_is_not_exact():
     method = METHODS["specdiff"]
-    assert "surest masks" in method.refuse("ratio", method.parse_params({"q": "reveal"}))
+    assert "most confident masks" in method.refuse("ratio", method.parse_params({"q": "reveal"}))
     for fine in (
         {"q": "reveal", "steps": 1},
         {"q": "reveal", "reveal": "left-to-right"},
@@ -340,9 +340,11 @@ def test_specdiff2_samples_its_marginals(monkeypatch):
             context([1, 2, 3, 0], (0, 3) if not turn else (3, 0), generator=generator)
         )
         seen += [one["ids"][0] for one in draft.notes["drafts"]]
-    law = [p**0.5 for p in rows[0]]
+    expected = [p**0.5 for p in rows[0]]
     for token in range(V):
-        assert seen.count(token) / len(seen) == pytest.approx(law[token] / sum(law), abs=0.04)
+        assert seen.count(token) / len(seen) == pytest.approx(
+            expected[token] / sum(expected), abs=0.04
+        )
 
 
 def test_streak_identity_for_one_draft():
@@ -380,7 +382,7 @@ def test_pruning_keeps_the_smallest_top_m_with_enough_mass():
 def test_path_search_agrees_with_all_paths():
     model = NgramModel(3, V)
     history = [1, 2, 3, 1, 2, 4, 1, 2]
-    model.extend(history)
+    model.extend_to(history)
     lattice = [[(3, 0.5), (4, 0.45), (5, 0.05)], [(1, 0.6), (2, 0.4)], [(2, 0.5), (6, 0.5)]]
     scores = {}
     for path in itertools.product(*lattice):
@@ -434,7 +436,7 @@ def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):
     net.script = lambda block, at: logs(peaked(0), *rows, *[peaked(1)] * 4)[: len(block)]
     text = [4, 2, 6, 4, 2, 6, 1]
     draft = drafter.propose(context(text, (0, 6), record=True))
-    # 4 2 stood in the text, 3 5 did not
+    # 4 2 occurs in the text, 3 5 does not
     assert len(net.passes[0][0][0]) == 8 and draft.tokens[:2] == [4, 2]
     assert (
         draft.notes["path"] == 0
@@ -451,17 +453,17 @@ def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):
 
 def test_ratio_on_a_searched_path_is_biased_and_therefore_refused():
     """A path that was picked, judged with a left-to-right q as if it had been sampled: the first
-    token's law is not the target's.
+    token's distribution is not the target's.
     """
     p, q = [0.5, 0.3, 0.2], [0.4, 0.35, 0.25]
     accept = min(1.0, p[0] / q[0])  # the search always proposes token 0
     rest = [max(a - b, 0) for a, b in zip(p, q, strict=True)]
-    law = [
+    expected = [
         accept + (1 - accept) * rest[0] / sum(rest),
         *((1 - accept) * r / sum(rest) for r in rest[1:]),
     ]
-    assert 0.5 * sum(abs(a - b) for a, b in zip(law, p, strict=True)) > 0.4
-    assert "instead of sampling" in METHODS["diffuspec"].refuse(
+    assert 0.5 * sum(abs(a - b) for a, b in zip(expected, p, strict=True)) > 0.4
+    assert "instead of sampled" in METHODS["diffuspec"].refuse(
         "ratio", METHODS["diffuspec"].parse_params({})
     )
 
@@ -496,7 +498,7 @@ def test_looking_changes_nothing_and_every_draft_is_a_tree(monkeypatch, name):
                 record=record,
                 budget=(31, 31, 5, 1)[turn % 4],
                 generator=generator,
-                row_ms=lambda n: 20.0,
+                pass_ms=lambda n: 20.0,
                 prompt_length=3,
             )
             take = c.take_features
@@ -576,4 +578,4 @@ def test_the_usual_length_follows_a_shorter_block(monkeypatch, name):
     if name == "diffuspec":
         assert drafter.params.k_min == most
     draft = drafter.propose(context([1, 2, 3, 0], (0, 3), record=True))
-    assert draft.tokens and max(draft.depths()) <= most
+    assert draft.tokens and max(depths(draft)) <= most

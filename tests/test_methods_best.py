@@ -1,5 +1,5 @@
-"""Our own method: what it learns in a run, the tree it makes of two sources, and when the network
-sleeps and wakes.
+"""Our own method: what it learns in a run, the tree it makes of two sources, and when drafting is
+paused and tried again.
 """
 
 import random
@@ -9,21 +9,21 @@ import pytest
 from test_drafters import FakeNet, context, loaded, logs
 
 from specdemo.drafters import METHODS, best
-from specdemo.drafters.best import COPIED, SECOND, Plan
-from specdemo.drafters.parts.adaptive import Calibration, Pace, Smooth
+from specdemo.drafters.best import COPY_PRIOR, RANK_DECAY, TreeExpander
+from specdemo.drafters.parts.adaptive import EMA, Calibration, DraftingPolicy
 from specdemo.drafters.parts.base import Verdict
-from specdemo.drafters.parts.candidates import Table
-from specdemo.drafters.parts.ngram import Followers
+from specdemo.drafters.parts.candidates import CandidateTable
+from specdemo.drafters.parts.ngram import ContinuationIndex
 from specdemo.drafters.parts.trees import best_first
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 V = 8
 
 
-def test_followers_of_the_longest_known_end_last_seen_first():
-    text = Followers(longest=3, most=2)
-    text.follow([1, 2, 3, 1, 2, 4])
-    text.follow([1, 2, 3, 1, 2, 4, 1, 2, 5, 2])
+def test_continuations_of_the_longest_known_suffix_last_seen_first():
+    text = ContinuationIndex(longest=3, width=2)
+    text.extend_to([1, 2, 3, 1, 2, 4])
+    text.extend_to([1, 2, 3, 1, 2, 4, 1, 2, 5, 2])
     # 3 fell out: two are kept
     assert text.after((1, 2)) == ([5, 4], 2) and text.after((9, 2)) == ([5, 4], 1)
     assert (
@@ -31,135 +31,140 @@ def test_followers_of_the_longest_known_end_last_seen_first():
         and text.after((7, 3)) == ([1], 1)
         and text.after((7,)) == ((), 0)
     )
-    assert text.after((5, 2)) == ([5, 4], 1)  # the end of the text has no follower yet
+    assert text.after((5, 2)) == ([5, 4], 1)  # the end of the text has no continuation yet
 
 
-def test_calibration_starts_with_what_it_is_told_and_learns_per_cell():
+def test_calibration_starts_with_the_stated_probability_and_learns_per_cell():
     known = Calibration(weight=4)
-    p, cell = known.judge("block", 1, 0.8)
+    p, cell = known.estimate("block", 1, 0.8)
     assert p == pytest.approx(0.8)
-    for came_true in (True, False, False, False):
-        known.learn(cell, came_true)
-    assert known.judge("block", 1, 0.8)[0] == pytest.approx((1 + 4 * 0.8) / 8)
-    assert known.judge("block", 1, 0.81)[0] == pytest.approx((1 + 4 * 0.81) / 8)  # same band
+    for correct in (True, False, False, False):
+        known.learn(cell, correct)
+    assert known.estimate("block", 1, 0.8)[0] == pytest.approx((1 + 4 * 0.8) / 8)
+    assert known.estimate("block", 1, 0.81)[0] == pytest.approx((1 + 4 * 0.81) / 8)  # same band
     for other in (("copy", 1, 0.8), ("block", 2, 0.8), ("block", 1, 0.5)):
-        assert known.judge(*other)[0] == other[2]
-    known.learn(known.judge("block", 3, 0.8)[1], False)
+        assert known.estimate(*other)[0] == other[2]
+    known.learn(known.estimate("block", 3, 0.8)[1], False)
     assert (
-        known.judge("block", 4, 0.8)[0] == pytest.approx(3.2 / 5)
-        and known.judge("block", 5, 0.8)[0] == 0.8
+        known.estimate("block", 4, 0.8)[0] == pytest.approx(3.2 / 5)
+        and known.estimate("block", 5, 0.8)[0] == 0.8
     )
 
 
 def test_calibration_finds_the_truth():
     rng, known = random.Random(0), Calibration()
     for _ in range(3000):
-        known.learn(known.judge("block", 1, 0.9)[1], rng.random() < 0.6)
-    assert known.judge("block", 1, 0.9)[0] == pytest.approx(0.6, abs=0.03)
-    assert known.judge("block", 1, 0.0)[0] == 0.0 and 0 < known.judge("block", 1, 1.0)[0] <= 1
+        known.learn(known.estimate("block", 1, 0.9)[1], rng.random() < 0.6)
+    assert known.estimate("block", 1, 0.9)[0] == pytest.approx(0.6, abs=0.03)
+    assert known.estimate("block", 1, 0.0)[0] == 0.0 and 0 < known.estimate("block", 1, 1.0)[0] <= 1
 
 
 def test_a_copy_and_the_network_share_one_row():
-    text = Followers(len(COPIED), 1)
-    text.follow([5, 6, 2, 5, 6])  # after 5 6 came 2
-    plan = Plan(Table([[(1, 0.6), (2, 0.3)]]), text, Calibration())
-    (first, p1, _, tag1), (second, p2, state, tag2) = plan.expand((0, (0, 2, 5, 6)))
-    both = 1 - 0.7 * (1 - COPIED[1])
+    text = ContinuationIndex(len(COPY_PRIOR), 1)
+    text.extend_to([5, 6, 2, 5, 6])  # after 5 6 came 2
+    expander = TreeExpander(CandidateTable([[(1, 0.6), (2, 0.3)]]), text, Calibration())
+    (first, p1, _, tag1), (second, p2, state, tag2) = expander.expand((0, (0, 2, 5, 6)))
+    both = 1 - 0.7 * (1 - COPY_PRIOR[1])
     assert (first, second) == (2, 1) and p1 == pytest.approx(both) and tag1[:2] == ("both", 1)
     assert (
         p2 == pytest.approx(0.6 * (1 - both) / 0.7)
         and tag2[:2] == ("beside", 1)
         and state == (1, (2, 5, 6, 1))
     )
-    alone = Plan(Table([[(1, 0.6), (3, 0.3)]]), text, Calibration()).expand((0, (0, 2, 5, 6)))
+    alone = TreeExpander(CandidateTable([[(1, 0.6), (3, 0.3)]]), text, Calibration()).expand(
+        (0, (0, 2, 5, 6))
+    )
     assert [(t, pytest.approx(p)) for t, p, *_ in alone] == [
-        (1, 0.6 * (1 - COPIED[1])),
-        (2, COPIED[1]),
-        (3, 0.3 * (1 - COPIED[1])),
+        (1, 0.6 * (1 - COPY_PRIOR[1])),
+        (2, COPY_PRIOR[1]),
+        (3, 0.3 * (1 - COPY_PRIOR[1])),
     ]
     assert (
         sum(p for _, p, *_ in alone) <= 1
-        and Plan(Table([]), None, Calibration()).expand((0, (5, 6))) == []
+        and TreeExpander(CandidateTable([]), None, Calibration()).expand((0, (5, 6))) == []
     )
 
 
 def test_copies_grow_from_any_node_and_beyond_the_block():
-    text = Followers(len(COPIED), 2)
-    text.follow([4, 1, 2, 3, 4, 7, 9, 4])
+    text = ContinuationIndex(len(COPY_PRIOR), 2)
+    text.extend_to([4, 1, 2, 3, 4, 7, 9, 4])
     nodes = best_first(
-        Plan(Table([[(1, 0.9)]]), text, Calibration()).expand, (0, (7, 9, 4)), 6, floor=0.01
+        TreeExpander(CandidateTable([[(1, 0.9)]]), text, Calibration()).expand,
+        (0, (7, 9, 4)),
+        6,
+        floor=0.01,
     )
     paths = {}
     for i, n in enumerate(nodes):
         paths[i] = (*paths.get(n.parent, ()), n.token)
     assert (1, 2, 3, 4) in paths.values() and (7, 9) in paths.values()
-    assert nodes[0].tag.kind == "both" and {n.tag.kind for n in nodes[1:]} == {"copy"}
+    assert nodes[0].tag.source == "both" and {n.tag.source for n in nodes[1:]} == {"copy"}
     second = next(n for n in nodes if n.parent == -1 and n.token == 1)
-    assert second.prob > COPIED[0] * SECOND
+    assert second.prob > COPY_PRIOR[0] * RANK_DECAY
 
 
-def run_pace(pace, tokens_of, rounds, cost=1.12):
-    """Milliseconds and tokens of a run in which a plain round takes 1 ms and one with the network
+def run_policy(policy, tokens_of, rounds, cost=1.12):
+    """Milliseconds and tokens of a run in which a plain round takes 1 ms and one with a draft pass
     ``cost``.
     """
     spent = written = used = 0
     for i in range(rounds):
-        network = pace.wants(cost, 1.0)
+        network = policy.should_draft(cost, 1.0)
         tokens, took = (tokens_of(i), cost) if network else (1, 1.0)
-        pace.note(network, tokens, took, 1.0)
+        policy.update(network, tokens, took, 1.0)
         spent, written, used = spent + took, written + tokens, used + network
     return spent, written, used
 
 
-def test_a_hopeless_network_costs_less_than_two_percent():
+def test_a_drafter_that_never_pays_costs_less_than_two_percent():
     for rounds in (96, 1000, 20000):
         for cost in (1.05, 1.12, 1.5, 3.0):
-            spent, written, used = run_pace(Pace(), lambda i: 1, rounds, cost)
+            spent, written, used = run_policy(DraftingPolicy(), lambda i: 1, rounds, cost)
             assert spent / written < 1.02, (rounds, cost, used)
 
 
-def test_a_network_that_pays_never_sleeps_and_one_that_starts_to_pay_is_found():
-    _, _, used = run_pace(Pace(), lambda i: 2, 300)
+def test_a_drafter_that_pays_is_never_paused_and_one_that_starts_to_pay_is_found():
+    _, _, used = run_policy(DraftingPolicy(), lambda i: 2, 300)
     assert used == 300
     rng = random.Random(1)
-    pace = Pace()
-    run_pace(pace, lambda i: 1, 400)
-    assert pace.expected < 1.12
-    spent, written, used = run_pace(pace, lambda i: rng.choice((1, 2, 3, 4)), 400)
+    policy = DraftingPolicy()
+    run_policy(policy, lambda i: 1, 400)
+    assert policy.expected < 1.12
+    spent, written, used = run_policy(policy, lambda i: rng.choice((1, 2, 3, 4)), 400)
     assert used > 250 and written / spent > 1.6
-    spent, written, _ = run_pace(pace, lambda i: 1, 400)
+    spent, written, _ = run_policy(policy, lambda i: 1, 400)
     assert spent / written < 1.02
 
 
 def test_promises_count_as_far_as_they_are_kept():
-    """Honest promises are believed although single rounds vary; a network that promises two for
-    ever and writes one falls asleep.
+    """Promises that are kept on average count although single rounds vary; a drafter that always
+    promises two and writes one is paused.
     """
-    honest, lucky = Pace(), Pace()
+    honest, lucky = DraftingPolicy(), DraftingPolicy()
     for turn in range(40):
-        honest.note(True, (1, 1, 5, 1)[turn % 4], 1.2, 1.0, promised=2.0)
+        honest.update(True, (1, 1, 5, 1)[turn % 4], 1.2, 1.0, promised=2.0)
         assert 1.15 < honest.expected < 2.4
     assert honest.expected == pytest.approx(2.0, abs=0.05)
     for _ in range(6):
-        lucky.note(True, 1, 1.2, 1.0)  # no promise known: what was written counts
+        lucky.update(True, 1, 1.2, 1.0)  # no promise known: what was written counts
     assert lucky.expected == pytest.approx((1.5 * 3 + 6) / 9)
-    pace, spent, used = Pace(), 0.0, 0
+    policy, spent, used = DraftingPolicy(), 0.0, 0
     for _ in range(400):
-        network = pace.wants(1.15, 1.0)
+        network = policy.should_draft(1.15, 1.0)
         spent, used = spent + (1.15 if network else 1.0), used + network
-        pace.note(network, 1, 1.15 if network else 1.0, 1.0, promised=2.0 if network else None)
+        policy.update(network, 1, 1.15 if network else 1.0, 1.0, promised=2.0 if network else None)
     assert used < 50 and spent / 400 < 1.02
 
 
-def test_copies_that_pay_more_are_taken_without_the_network():
-    pace = Pace(prior=3.0)
-    assert not pace.wants(with_ms=1.2, plain_ms=1.0, free_tokens=6.0, free_ms=1.05)
-    assert pace.skipped == 0  # this is no sleep
-    assert pace.wants(with_ms=1.2, plain_ms=1.0, free_tokens=1.5, free_ms=1.05)
+def test_copies_that_pay_more_are_taken_without_a_draft_pass():
+    policy = DraftingPolicy(prior=3.0)
+    assert not policy.should_draft(draft_ms=1.2, plain_ms=1.0, copy_tokens=6.0, copy_ms=1.05)
+    assert policy.skipped == 0  # this is no pause
+    assert policy.should_draft(draft_ms=1.2, plain_ms=1.0, copy_tokens=1.5, copy_ms=1.05)
 
 
 def test_a_slow_moment_does_not_throw_the_mean_off():
-    mean = Smooth(0.5)
+    mean = EMA(0.5)
     for x in (2.0, 2.0, 100.0):
         mean.add(x)
     assert mean.value == 5.0  # 2 + (8 - 2) / 2
@@ -190,11 +195,11 @@ def start(monkeypatch, net, params=None, prompt=(1, 2, 3)):
 
 
 def wrong(block, at):
-    """Sure of token 6 everywhere."""
+    """Confident of token 6 everywhere."""
     return logs(*[[0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.93, 0.01]] * len(block))
 
 
-def test_network_sleeps_when_nothing_comes_true_and_plain_rounds_go_on(monkeypatch, clock):
+def test_drafting_is_paused_when_nothing_is_accepted_and_plain_rounds_go_on(monkeypatch, clock):
     net, clock.step = FakeNet(wrong, block_size=16), 3.0
     drafter = start(monkeypatch, net, {"copies": 0})
     ids, known, plain = [1, 2, 3, 4], 0, 0
@@ -205,7 +210,7 @@ def test_network_sleeps_when_nothing_comes_true_and_plain_rounds_go_on(monkeypat
                 ids,
                 (known, len(ids) - 1 - known),
                 record=True,
-                row_ms=lambda n: 20.0 if n <= 16 else 25.0,
+                pass_ms=lambda n: 20.0 if n <= 16 else 25.0,
                 prompt_length=3,
             )
         )
@@ -216,16 +221,16 @@ def test_network_sleeps_when_nothing_comes_true_and_plain_rounds_go_on(monkeypat
             assert (
                 draft.tokens == []
                 and draft.frames == []
-                and draft.notes["why"].startswith("a plain round")
+                and draft.notes["why"].startswith("drafting is paused")
             )
         drafter.observe(Verdict([], turn % 6, [turn % 6] + [None] * len(draft.tokens), 0.003, 0.02))
         ids = [*ids, turn % 6]
     assert plain > 85 and 3 < len(net.passes) < 35
-    # woken later, it has read everything that was committed in between
+    # tried again later, the drafter has read everything that was committed in between
     assert net.passes[-1][2] == net.passes[-1][1]
 
 
-def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
+def test_while_drafting_is_paused_copies_go_on(monkeypatch, clock):
     net, clock.step = FakeNet(wrong, block_size=16), 3.0
     drafter = start(monkeypatch, net, prompt=[1, 2, 3, 4, 5] * 4)
     ids, tokens, known = [1, 2, 3, 4, 5] * 4 + [1], 0, 0
@@ -236,7 +241,7 @@ def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
                 ids,
                 (known, len(ids) - 1 - known),
                 record=True,
-                row_ms=lambda n: 20.0 if n <= 16 else 25.0,
+                pass_ms=lambda n: 20.0 if n <= 16 else 25.0,
                 prompt_length=20,
             )
         )
@@ -259,15 +264,15 @@ def test_sleeping_network_leaves_the_free_copies(monkeypatch, clock):
         ids = ids + [draft.tokens[i] for i in path] + [nxt]
         tokens += len(path) + 1
     assert tokens > 60 and len(net.passes) <= 2
-    assert set(draft.origin) == {"copy"} and "copies from the text are free" in draft.notes["why"]
+    assert set(draft.origin) == {"copy"} and "n-gram copies cost nothing" in draft.notes["why"]
 
 
-def test_without_sleep_every_round_drafts(monkeypatch, clock):
+def test_without_adaptive_every_round_drafts(monkeypatch, clock):
     net = FakeNet(wrong, block_size=16)
     drafter = start(monkeypatch, net, {"adaptive": False, "copies": 0})
     for turn in range(30):
         drafter.propose(
-            context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), row_ms=lambda n: 20.0)
+            context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), pass_ms=lambda n: 20.0)
         )
         drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
     assert len(net.passes) == 30
@@ -275,8 +280,8 @@ def test_without_sleep_every_round_drafts(monkeypatch, clock):
 
 def test_a_round_the_engine_did_alone_teaches_nothing(monkeypatch, clock):
     drafter = start(monkeypatch, FakeNet(wrong, block_size=16))
-    drafter.propose(context([1, 2, 3, 4], (0, 3), row_ms=lambda n: 20.0))
+    drafter.propose(context([1, 2, 3, 4], (0, 3), pass_ms=lambda n: 20.0))
     drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
-    seen = dict(drafter.known._seen)
+    seen = dict(drafter.calibration._seen)
     drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
-    assert drafter.known._seen == seen and drafter.rounds == 1
+    assert drafter.calibration._seen == seen and drafter.rounds == 1

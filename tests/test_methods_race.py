@@ -1,5 +1,5 @@
 """Every method in the engine: a tiny random target with a tiny random network writes its own plain
-text, and *ratio* keeps its law.
+text, and *ratio* keeps its distribution.
 """
 
 import math
@@ -130,7 +130,7 @@ def test_self_selection_shows_the_targets_own_scores(engine):
     assert seen >= 6
 
 
-# -- the law under ratio, exactly: every draw of the drafter and every coin of the acceptance is
+# -- the distribution under ratio, exactly: every draw of the drafter and of the acceptance is
 # walked
 
 V = 3
@@ -177,8 +177,8 @@ class Branches:
 
 
 def distance(monkeypatch, method, params, script):
-    """Total variation between the target's law of the first two tokens and that of one round (a
-    missing second one drawn from the target).
+    """Total variation between the target's distribution of the first two tokens and that of one
+    round (a missing second one drawn from the target).
     """
     stand_in = loaded(monkeypatch, block=FakeNet(script))
     stand_in.model.config.vocab_size = V
@@ -187,7 +187,7 @@ def distance(monkeypatch, method, params, script):
         Branches(),
         torch.zeros(V, V).double(),
     )
-    monkeypatch.setattr(block_context, "pick", branches.pick)
+    monkeypatch.setattr(block_context, "choose_columns", branches.pick)
     monkeypatch.setattr(acceptance, "AcceptanceRng", lambda *_: branches)
     while True:
         branches.start()
@@ -227,11 +227,11 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("params", RIGHT)
-def test_specdiff_keeps_the_law(monkeypatch, params):
+def test_specdiff_keeps_the_distribution(monkeypatch, params):
     assert distance(monkeypatch, "specdiff", {"gamma": 2, **params}, steps) < 1e-6
 
 
-def test_the_refused_q_breaks_the_law(monkeypatch):
+def test_the_refused_q_breaks_the_distribution(monkeypatch):
     """Filling the surer second mask first and calling its first distribution q: what refuse()
     refuses, and why.
     """
@@ -239,5 +239,5 @@ def test_the_refused_q_breaks_the_law(monkeypatch):
     assert distance(monkeypatch, "specdiff", {"gamma": 2, "steps": 2, "q": "reveal"}, steps) > 0.01
 
 
-def test_serial_drafts_keep_the_law(monkeypatch):
+def test_serial_drafts_keep_the_distribution(monkeypatch):
     assert distance(monkeypatch, "ar-draft", {"gamma": 2}, steps) < 1e-6

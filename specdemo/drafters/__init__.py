@@ -1,4 +1,4 @@
-"""The methods: how a draft is proposed. One file each; this list is the order of the page.
+"""The methods: how a draft is proposed. One file each; ``METHODS`` is in the order of the page.
 Importing it loads no torch.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import ar, ar_draft, best, block, d2sd, diffuspec, lookup, specdiff, specdiff2, tree
-from .parts.base import Drafter
+from . import ar_draft, best, block, d2sd, diffuspec, lookup, plain, specdiff, specdiff2, tree
+from .parts.base import Drafter, Rule
 from .parts.params import MethodParams, parse_params, upgrade_params
 
 
@@ -19,14 +19,14 @@ class Method:
 
     Attributes:
         name, title: for the command line and for people.
-        explain: two sentences for a student.
+        explain: two sentences for somebody who knows speculative decoding.
         params: declares its parameters, with limits and one line of help each.
         build: makes the drafter from ``models.Loaded`` and checked parameters, its network loaded;
             raises UserError where the parameters do not fit the network.
         rules: acceptance rules that keep this method lossless, the default first.
         why_not: for every other rule, why it would not be.
-        forbid: what only some parameters rule out; a sentence or None.
-        network: whether it needs the pair's drafter.
+        forbid: refuses a rule for some parameters only: a sentence, or None.
+        needs_drafter: whether it needs a drafter of the pair.
     """
 
     name: str
@@ -34,20 +34,20 @@ class Method:
     explain: str
     params: type[MethodParams]
     build: Callable[[Any, Any], Drafter]
-    rules: tuple[str, ...] = ("match",)
-    why_not: dict[str, str] = field(default_factory=dict)
-    forbid: Callable[[str, Any], str | None] | None = None
-    network: bool = True
+    rules: tuple[Rule, ...] = ("match",)
+    why_not: dict[Rule, str] = field(default_factory=dict)
+    forbid: Callable[[Rule, Any], str | None] | None = None
+    needs_drafter: bool = True
 
-    def refuse(self, rule: str, params: Any) -> str | None:
+    def refuse(self, rule: Rule, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
         if rule not in self.rules:
             reason = self.why_not.get(
                 rule,
                 (
-                    "no draft is sampled, so there is no q to divide by"
+                    "its drafts are not sampled, so there is no q to divide by"
                     if rule == "ratio"
-                    else "match accepts exactly as often"
+                    else "match accepts exactly as often and keeps the very tokens"
                 ),
             )
             return (
@@ -60,7 +60,7 @@ class Method:
         """One sentence if ``pair`` has no drafter and cannot have one here, before anything is
         fetched; else None.
         """
-        if self.network and not pair.drafters and pair.blocked:
+        if self.needs_drafter and not pair.drafters and pair.blocked:
             return (
                 f"The pair {pair.id} has no diffusion drafter here; {pair.blocked}. Choose another"
                 " pair, or the method ar or lookup."
@@ -80,30 +80,32 @@ METHODS: dict[str, Method] = {
         Method(
             "ar",
             "Plain decoding",
-            "The model writes one token, reads it back, and writes the next. Nothing is guessed;"
-            " this is the clock everything else runs against.",
-            ar.Params,
-            ar.PlainDrafter,
+            "The target writes one token per pass and nothing is drafted. This is the baseline that"
+            " every speed-up is measured against.",
+            plain.Params,
+            plain.PlainDrafter,
             why_not={
                 "ratio": "nothing is drafted, so nothing is accepted",
                 "point-mass": "nothing is drafted, so nothing is accepted",
             },
-            network=False,
+            needs_drafter=False,
         ),
         Method(
             "lookup",
             "Prompt lookup",
-            "If the last words stood earlier in the text, what followed them there is proposed"
-            " again. No network at all: free, and hard to beat when the answer copies the prompt.",
+            "If the last tokens occurred earlier in the text, the tokens that followed them there"
+            " are drafted again. It needs no drafter, costs almost nothing, and is hard to beat"
+            " when the answer copies from the prompt.",
             lookup.Params,
             lookup.LookupDrafter,
-            network=False,
+            needs_drafter=False,
         ),
         Method(
             "ar-draft",
             "Small autoregressive drafter",
-            "A small model writes a few tokens one after the other, the large one checks them all"
-            " at once. Each drafted token costs a pass of its own, which is what diffusion saves.",
+            "A small model drafts γ tokens one after the other, and the target verifies all of them"
+            " in one pass. Each drafted token costs a drafter pass of its own, which is what a"
+            " diffusion drafter saves.",
             ar_draft.Params,
             ar_draft.SerialDrafter,
             ("match", "ratio"),
@@ -111,9 +113,8 @@ METHODS: dict[str, Method] = {
         Method(
             "specdiff",
             "SpecDiff",
-            "A masked diffusion model fills a block of masks in a few denoising steps, several"
-            " masks a step. More steps make better drafts but each is one more pass; T and the"
-            " block length are yours to choose.",
+            "A masked diffusion drafter fills a block of masks in T denoising steps, several masks"
+            " per step. More steps make better drafts, but each is one more drafter pass.",
             specdiff.Params,
             specdiff.SpecDiff,
             ("match", "ratio"),
@@ -122,64 +123,64 @@ METHODS: dict[str, Method] = {
         Method(
             "specdiff2",
             "SpecDiff-2",
-            "One pass gives every position its own distribution, and several different drafts are"
-            " drawn from it and merged into a tree. The target's own probabilities then say which"
-            " draft promises the longest streak.",
+            "One drafter pass gives every position its own distribution, from which K drafts are"
+            " sampled and merged into a tree. Under point-mass the target's probabilities select"
+            " the draft with the longest expected streak; under match the longest draft that the"
+            " target writes itself is kept.",
             specdiff2.Params,
             specdiff2.SpecDiff2,
             ("match", "point-mass"),
             {
                 "ratio": (
-                    "choosing a draft by the target's probabilities changes the law of what ratio"
-                    " then accepts"
+                    "selecting a draft by the target's probabilities changes the distribution of"
+                    " what ratio then accepts"
                 )
             },
         ),
         Method(
             "diffuspec",
             "DiffuSpec",
-            "A diffusion pass guesses every position on its own, so neighbours may not fit; a beam"
-            " search through the lattice of candidates asks an n-gram model of the text so far"
-            " which words follow each other. A controller lengthens or shortens the next draft.",
+            "A diffusion pass predicts every position independently, so neighbouring tokens may not"
+            " fit together; a beam search through the lattice of candidates scores paths with an"
+            " n-gram model of the text so far. A controller adapts the length of the next draft.",
             diffuspec.Params,
             diffuspec.DiffuSpec,
-            why_not={
-                "ratio": "the search picks its path instead of sampling it, so no q describes it"
-            },
+            why_not={"ratio": "its path is searched instead of sampled, so no q describes it"},
         ),
         Method(
             "d2sd",
             "D²SD",
-            "The first block's confidence says where the target will most likely refuse it. A"
-            " second network, shown the block up to each of those places, drafts the rest again,"
-            " and all branches are checked as one tree.",
+            "The confidence of the first block shows where the target will most likely reject it. A"
+            " second pass, conditioned on the block up to each of those positions, drafts the rest"
+            " again, and all branches are verified as one tree.",
             d2sd.Params,
             d2sd.D2SD,
         ),
         Method(
             "tree",
             "Best-first tree",
-            "One diffusion pass gives several candidates for every position, a small Markov head"
-            " says which follow which, and the likeliest paths through them form a tree. It grows"
-            " only while one more node is worth its milliseconds by the target's measured cost.",
+            "One drafter pass gives several candidates for every position, a Markov head conditions"
+            " them on the token before, and the likeliest paths form a tree. It grows only while"
+            " one more node is worth its milliseconds at the measured cost of a target pass.",
             tree.Params,
             tree.TreeDrafter,
         ),
         Method(
             "best",
             "Everything together (ours)",
-            "One tree from the diffusion network's candidates and from what followed the same words"
-            " earlier in the text, each believed as often as it came true so far. It is as wide as"
-            " the measured milliseconds allow, and where drafting does not pay the network sleeps.",
+            "One tree from the drafter's candidates and from tokens that followed the same n-gram"
+            " earlier in the text, each weighted by how often it was right so far. The tree is as"
+            " large as pays at the measured cost of a target pass, and drafting is paused while it"
+            " does not pay.",
             best.Params,
             best.Best,
         ),
         Method(
             "block",
             "Block diffusion (DFlash)",
-            "A small diffusion network sees the target's own thoughts about the text and fills a"
-            " whole block of masks in one pass. The best guess at every mask forms one chain, which"
-            " the target checks at once.",
+            "A small diffusion drafter is conditioned on the target's hidden states and fills a"
+            " whole block of masks in one pass. The likeliest token at every mask forms one chain,"
+            " which the target verifies in one pass.",
             block.Params,
             block.BlockChain,
         ),

@@ -1,39 +1,62 @@
-"""Ours: one tree from everything at hand, as wide as it pays, and no tree at all where none pays.
+"""Ours: one tree from the drafter's candidates and from n-grams of the text, as large as pays at
+the measured cost of a target pass, and no draft where none pays.
 
-D²SD asks *where* a block will be refused, and a best-first tree answers it node by node: it
-branches where the confidence drops. The diffusion network says *which* siblings, each following
-from its parent where it has a Markov head, judged by how often the same confidence came true in
-this run. What followed the same words earlier in the text costs nothing and joins the tree at every
-node. The measured cost of a target pass says *how many* nodes. Where rounds with the network write
-no more than they cost, it sleeps while copies and plain rounds go on, and is tried again now and
-then. D²SD's second pass is left out: replayed on the embedded pair (36 prompts) it writes 6 % more
-tokens a round and costs another draft pass, a tenth to a fifth of the target's.
+D²SD asks *where* a block will be rejected; a best-first tree (DDTree, arXiv 2604.12989) answers it
+node by node, because it branches where the confidence drops. The drafter's candidates, conditioned
+on the parent where it has a Markov head, are calibrated by how often the same confidence was right
+in this run. Tokens that followed the same n-gram earlier in the text cost nothing and are
+candidates at every node. The measured cost of a target pass decides the number of nodes (CaDDTree,
+arXiv 2606.01813). While drafting does not pay it is paused, n-gram copies and plain rounds go on,
+and it is tried again from time to time. There is no second pass as in D²SD: replayed on the
+embedded pair (36 prompts) it writes 6 % more tokens a round, but costs a second draft pass, which
+takes a tenth to a fifth of the time of a target pass.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .parts.adaptive import Calibration, Cell, Pace, Smooth
+from .parts.adaptive import EMA, Calibration, Cell, DraftingPolicy, Source
 from .parts.base import Context, Draft, Verdict
-from .parts.candidates import Table, frames
-from .parts.ngram import Followers
+from .parts.candidates import CandidateTable, frames
+from .parts.ngram import ContinuationIndex
 from .parts.params import MarkovHead, MethodParams
-from .parts.trees import Choice, Node, best_first, boundary_scores, branching, nodes_that_pay
+from .parts.trees import (
+    Choice,
+    Node,
+    best_first,
+    boundary_scores,
+    branch_depths,
+    expected_tokens,
+    nodes_that_pay,
+    tree_draft,
+)
 
-# how often a copied token is right after 1, 2, … words that match, until the run says otherwise
-COPIED = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)
-SECOND = 0.35  # the same for the next follower, relative to the one before it
-FLOOR = 0.004  # paths less likely than this are not worth looking at
-DEEPEST = 24  # longest path, which only a copy reaches
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
-NOTHING = Table([])  # what a sleeping network says
+# prior probability that a copied token is right after 1, 2, … matching tokens
+COPY_PRIOR = (0.12, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8)
+RANK_DECAY = 0.35  # prior of the next continuation of an n-gram, relative to the one before it
+MIN_PATH_PROB = 0.004  # paths less likely than this are not searched
+MAX_DEPTH = 24  # longest path, which only copies reach
+FIRST_ROWS = 12  # rows assumed for a drafted tree before one was verified
 
-Judged = tuple[int, float, Cell]  # token, how likely it is, where to learn about it
+EMPTY_TABLE = CandidateTable([])  # the candidates of a round without a draft pass
+
+# what the page shows for each source of a candidate
+ORIGINS: dict[Source, str] = {
+    "block": "block",
+    "beside": "block",
+    "both": "block and copy",
+    "copy": "copy",
+}
+
+Estimate = tuple[int, float, Cell]  # token, its calibrated probability, the cell to learn in
 
 
 class Params(MethodParams):
@@ -47,193 +70,202 @@ class Params(MethodParams):
     markov_head: MarkovHead = True
 
 
-class Plan:
-    """Choices for :func:`best_first`; a state is (depth, the last words of the path)."""
+class TreeExpander:
+    """Choices for :func:`.trees.best_first`; a state is (depth, the last tokens of the path)."""
 
-    def __init__(self, table: Table, text: Followers | None, known: Calibration) -> None:
+    def __init__(
+        self,
+        table: CandidateTable,
+        continuations: ContinuationIndex | None,
+        calibration: Calibration,
+    ) -> None:
         """
         Args:
-            table: the network's candidates, empty while it sleeps.
-            text: what followed which words so far; None leaves copies out.
-            known: what this run has taught about such statements.
+            table: the drafter's candidates, empty in a round without a draft pass.
+            continuations: of the n-grams of the text so far; None leaves copies out.
+            calibration: what this run has taught about stated probabilities.
         """
-        self.table, self.text, self.known = table, text, known
-        self._judged: dict[tuple[str, int, int], list[Judged]] = {}
+        self.table, self.continuations, self.calibration = table, continuations, calibration
+        self._known: dict[tuple[Source, int, int], list[Estimate]] = {}
 
     def expand(self, state: tuple[int, tuple[int, ...]]) -> list[Choice]:
-        d, tail = state
-        followers, length = (
-            self.text.after(tail) if self.text is not None and d < DEEPEST else ((), 0)
+        depth, tail = state
+        tokens, length = (
+            self.continuations.after(tail)
+            if self.continuations is not None and depth < MAX_DEPTH
+            else ((), 0)
         )
-        found = (
-            self._with_copies(d, followers, COPIED[min(length, len(COPIED)) - 1], tail[-1])
-            if followers
-            else self._network("block", d, tail[-1])
-        )
+        if tokens:
+            prior = COPY_PRIOR[min(length, len(COPY_PRIOR)) - 1]
+            found = self._with_copies(depth, tokens, prior, tail[-1])
+        else:
+            found = self._drafted("block", depth, tail[-1])
         rest = tail[1:]
-        return [(token, p, (d + 1, (*rest, token)), cell) for token, p, cell in found]
+        return [(token, p, (depth + 1, (*rest, token)), cell) for token, p, cell in found]
 
-    def _network(self, kind: str, d: int, before: int) -> list[Judged]:
-        """The network's candidates at one depth behind the token ``before``, likeliest first;
-        "beside" a copy they are judged apart.
+    def _drafted(self, source: Source, depth: int, prev: int) -> list[Estimate]:
+        """The drafter's candidates at one depth after the token ``prev``, likeliest first; those
+        beside copies are calibrated apart.
         """
-        if d >= len(self.table.rows):
+        if depth >= len(self.table.rows):
             return []
-        row = self.table.after(d, before)
-        key = (kind, d, -1 if row is None else before)
-        found = self._judged.get(key)
+        row = self.table.conditional(depth, prev)
+        key = (source, depth, -1 if row is None else prev)
+        found = self._known.get(key)
         if found is None:
-            judge = self.known.judge
-            found = self._judged[key] = sorted(
-                ((token, *judge(kind, d + 1, p)) for token, p in row or self.table.rows[d]),
+            estimate = self.calibration.estimate
+            found = self._known[key] = sorted(
+                (
+                    (token, *estimate(source, depth + 1, p))
+                    for token, p in row or self.table.rows[depth]
+                ),
                 key=_likeliest,
             )
         return found
 
     def _with_copies(
-        self, d: int, followers: Sequence[int], sure: float, before: int
-    ) -> list[Judged]:
-        """The network's candidates beside copied ones: a token both name takes the odds of either
-        being right, the others share what is left.
+        self, depth: int, tokens: Sequence[int], prior: float, prev: int
+    ) -> list[Estimate]:
+        """The drafter's candidates beside copied ``tokens``. A token that both propose is right if
+        either is (noisy or); the drafter's other candidates share the probability that is left.
         """
-        stated = {token: sure * SECOND**rank for rank, token in enumerate(followers)}
+        copied = {token: prior * RANK_DECAY**rank for rank, token in enumerate(tokens)}
         left, named, others = 1.0, [], []
-        for token, p, cell in self._network("beside", d, before):
-            if token not in stated:
+        for token, p, cell in self._drafted("beside", depth, prev):
+            if token not in copied:
                 others.append((token, p, cell))
                 continue
-            both, shared = self.known.judge("both", d + 1, 1 - (1 - p) * (1 - stated.pop(token)))
+            stated = 1 - (1 - p) * (1 - copied.pop(token))
+            both, cell = self.calibration.estimate("both", depth + 1, stated)
             left *= (1 - both) / max(1 - p, 1e-3)
-            named.append((token, both, shared))
-        for token, p in stated.items():
-            copied, cell = self.known.judge("copy", d + 1, p)
-            left *= 1 - copied
-            named.append((token, copied, cell))
+            named.append((token, both, cell))
+        for token, stated in copied.items():
+            p, cell = self.calibration.estimate("copy", depth + 1, stated)
+            left *= 1 - p
+            named.append((token, p, cell))
         left = min(left, 1.0)
         named += [(token, left * p, cell) for token, p, cell in others]
         named.sort(key=_likeliest)
         return named
 
 
-def _likeliest(judged: Judged) -> float:
-    return -judged[1]
+def _likeliest(estimate: Estimate) -> float:
+    return -estimate[1]
 
 
 class Best:
-    """One round: free copies are weighed first; if the network is worth its pass its marginals
-    join; then as many nodes as pay.
+    """One round: first the tree of n-gram copies alone; if a draft pass pays, the tree of copies
+    and the drafter's candidates; of either, as many nodes as pay.
     """
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.session = session(loaded)
-        self.params = self.session.fit(params)
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+        self.network = open_context(loaded)
+        self.params = self.network.fit(params)
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        self.session.start(capacity)
-        self.text = Followers(len(COPIED), self.params.copies) if self.params.copies else None
-        self.known, self.pace = Calibration(), Pace()
-        self.draft_ms, self.rows, self.slowness = Smooth(), Smooth(), Smooth()
+        self.network.start(capacity)
+        copies = self.params.copies
+        self.continuations = ContinuationIndex(len(COPY_PRIOR), copies) if copies else None
+        self.calibration, self.policy = Calibration(), DraftingPolicy()
+        # of rounds with a draft pass: milliseconds of the draft, rows of the tree
+        self.draft_ms, self.tree_rows = EMA(), EMA()
+        self.slowdown = EMA()  # measured milliseconds of a target pass by those of the cost curve
         self.rounds = 0
         self.nodes: list[Node] = []
-        self.ran, self.took, self.row_ms = False, 0.0, None
+        self.drafted, self.last_ms = False, 0.0
+        self.pass_ms: Callable[[int], float] | None = None  # None: no draft awaits its verdict
 
     def propose(self, context: Context) -> Draft:
         began = time.perf_counter()
-        if self.text is not None:
-            self.text.follow(context.ids)
-        free, free_rate = self._grow(NOTHING, context)
-        self.ran = self._wakes(context, free, free_rate)
-        table = NOTHING
-        if self.ran:
-            table = self.session.table(context, self.params.gamma, self.params.markov_head)
+        if self.continuations is not None:
+            self.continuations.extend_to(context.ids)
+        # 1) without a draft pass, then with one if it pays
+        table = EMPTY_TABLE
+        self.nodes, rate = self._grow(table, context)
+        self.drafted = not self.params.adaptive or self._should_draft(context, self.nodes, rate)
+        if self.drafted:
+            table = self.network.table(context, self.params.gamma, self.params.markov_head)
             self.nodes, _ = self._grow(table, context)
-        else:
-            self.nodes = free
-        self.row_ms = context.row_ms
-        self.took = (time.perf_counter() - began) * 1e3
-        nodes = self.nodes
-        draft = Draft(
-            [n.token for n in nodes],
-            [n.parent for n in nodes],
-            [n.prob for n in nodes],
-            origin=[_WORDS[n.tag.kind] for n in nodes],
-        )
+        # 2) what it cost
+        self.pass_ms = context.pass_ms
+        self.last_ms = (time.perf_counter() - began) * 1e3
+        draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes])
         if context.record:
-            self._explain(draft, table)
+            self._annotate(draft, table)
         return draft
 
     def observe(self, verdict: Verdict) -> None:
-        if self.row_ms is None:
-            return  # the engine did without a draft
-        right, above = set(verdict.path), {-1, *verdict.path}
+        if self.pass_ms is None:
+            return  # a plain round of the engine's own
+        # 1) learn from every node whose parent was accepted
+        accepted, reached = set(verdict.path), {-1, *verdict.path}
         for i, node in enumerate(self.nodes):
-            if node.parent in above:
-                self.known.learn(node.tag, i in right)
-        pass_ms, plain_ms = self.row_ms(len(self.nodes) + 1), self.row_ms(1)
-        self.slowness.add(verdict.verify_seconds * 1e3 / pass_ms if verdict.verify_seconds else 1.0)
+            if node.parent in reached:
+                self.calibration.learn(node.tag, i in accepted)
+        # 2) costs
+        pass_ms, plain_ms = self.pass_ms(len(self.nodes) + 1), self.pass_ms(1)
+        self.slowdown.add(verdict.verify_seconds * 1e3 / pass_ms if verdict.verify_seconds else 1.0)
         self.rounds += 1
-        if self.ran and self.rounds > 1:  # the first one reads the whole prompt
-            self.draft_ms.add(self.took)
-            self.rows.add(len(self.nodes) + 1)
-        self.pace.note(
-            self.ran,
+        if self.drafted and self.rounds > 1:  # the first draft pass reads the whole prompt
+            self.draft_ms.add(self.last_ms)
+            self.tree_rows.add(len(self.nodes) + 1)
+        # 3) whether drafting pays
+        self.policy.update(
+            self.drafted,
             len(verdict.path) + 1,
-            pass_ms + self._draft_cost() * self.ran,
+            pass_ms + self._draft_cost() * self.drafted,
             plain_ms,
-            1 + sum(n.weight for n in self.nodes),
+            expected_tokens(self.nodes),
         )
-        self.row_ms = None
+        self.pass_ms = None
 
-    def _grow(self, table: Table, context: Context) -> tuple[list[Node], float]:
+    def _grow(self, table: CandidateTable, context: Context) -> tuple[list[Node], float]:
         """The tree that pays best with this table, and its expected tokens per millisecond."""
-        plan = Plan(table, self.text, self.known)
-        tail = tuple(context.ids[-len(COPIED) :])
-        nodes = best_first(plan.expand, (0, tail), context.budget, FLOOR)
-        count, rate = nodes_that_pay(
-            [n.weight for n in nodes], context.row_ms, self._draft_cost() if table.rows else 0.0
-        )
+        expander = TreeExpander(table, self.continuations, self.calibration)
+        tail = tuple(context.ids[-len(COPY_PRIOR) :])
+        nodes = best_first(expander.expand, (0, tail), context.budget, MIN_PATH_PROB)
+        draft_ms = self._draft_cost() if table.rows else 0.0
+        count, rate = nodes_that_pay([n.path_prob for n in nodes], context.pass_ms, draft_ms)
         return nodes[:count], rate
 
     def _draft_cost(self) -> float:
-        """Milliseconds of a draft, on the scale of the cost curve: the machine may be slower now
-        than when that was measured.
+        """Milliseconds of a draft on the scale of the cost curve: the machine may be slower now
+        than when the curve was measured.
         """
-        return self.draft_ms.value / (self.slowness.value or 1.0)
+        return self.draft_ms.value / (self.slowdown.value or 1.0)
 
-    def _wakes(self, context: Context, free: list[Node], free_rate: float) -> bool:
-        if not self.params.adaptive:
-            return True
-        with_ms = (
-            context.row_ms(min(round(self.rows.value) or 12, context.budget + 1))
-            + self._draft_cost()
+    def _should_draft(self, context: Context, copies: list[Node], copies_rate: float) -> bool:
+        """Whether a draft pass pays, given the tree of copies alone and its expected tokens per
+        millisecond.
+        """
+        rows = min(round(self.tree_rows.value) or FIRST_ROWS, context.budget + 1)
+        draft_ms = context.pass_ms(rows) + self._draft_cost()
+        copies_ms = context.pass_ms(len(copies) + 1)
+        return self.policy.should_draft(
+            draft_ms, context.pass_ms(1), copies_rate * copies_ms, copies_ms
         )
-        free_ms = context.row_ms(len(free) + 1)
-        return self.pace.wants(with_ms, context.row_ms(1), free_rate * free_ms, free_ms)
 
-    def _explain(self, draft: Draft, table: Table) -> None:
-        expected = 1 + sum(n.weight for n in self.nodes)
+    def _annotate(self, draft: Draft, table: CandidateTable) -> None:
+        """The frames and notes of a recorded round."""
+        expected = expected_tokens(self.nodes)
         draft.notes = {"expected": expected}
         if table.rows:
             draft.frames = frames(table)
             draft.notes |= {
                 "boundaries": boundary_scores(draft.frames[-1].conf),
-                "branches": branching(draft.parent),
+                "branches": branch_depths(draft.parent),
             }
             return
-        slow = f"rounds with the network have lately written {self.pace.expected:.2f} tokens"
+        recent = f"recent rounds with a draft pass wrote {self.policy.expected:.2f} tokens"
         if draft.tokens:
             draft.notes["why"] = (
-                f"the network rests ({slow}); copies from the text are free and promise"
-                f" {expected:.2f}"
+                f"no draft pass: {recent}; n-gram copies cost nothing and promise {expected:.2f}"
             )
         else:
             draft.notes["why"] = (
-                f"a plain round: {slow}, less than they cost, and the last words stand nowhere else"
-                " in the text"
+                f"drafting is paused while it does not pay: {recent}, less than they cost, and no"
+                " n-gram of the text continues here"
             )
-
-
-_WORDS = {"block": "block", "beside": "block", "both": "block and copy", "copy": "copy"}

@@ -1,16 +1,19 @@
-"""DFlash's chain: one pass over [anchor, mask, mask, …], the best guess at every mask is the draft
-(arXiv 2602.06036).
+"""Block diffusion: one pass over [anchor, mask, mask, …], the likeliest token at every mask is the
+draft (DFlash, arXiv 2602.06036, section 4).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
 from .parts.params import MarkovHead, MethodParams
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
 
 class Params(MethodParams):
@@ -21,22 +24,22 @@ class Params(MethodParams):
 
 
 class BlockChain:
-    """Every mask is filled at once; where the network has a Markov head each guess then follows
-    from the one before. The chain is as long as the block.
+    """A chain as long as the block. Where the drafter has a Markov head each token is conditioned
+    on the one before it (DSpark, arXiv 2607.05147).
     """
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.session = session(loaded)
-        self.params = self.session.fit(params)
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+        self.network = open_context(loaded)
+        self.params = self.network.fit(params)
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        self.session.start(capacity)
+        self.network.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        table = self.session.table(context, self.params.gamma, self.params.markov_head)
+        table = self.network.table(context, self.params.gamma, self.params.markov_head)
         rows = table.chain()
         return Draft.chain(
             [row[0][0] for row in rows],

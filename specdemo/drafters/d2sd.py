@@ -1,19 +1,22 @@
-"""D²SD: a second diffusion pass starts again at the places where the first draft will most likely
-be refused (arXiv 2606.04446).
+"""D²SD: a second diffusion pass drafts again from the positions where the first draft is most
+likely rejected (arXiv 2606.04446; boundary scores: eq. 4; cascade attention: section 3).
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from ..errors import UserError
 from .parts.base import Context, Draft, Verdict
-from .parts.candidates import frame
+from .parts.candidates import Candidates, frame
 from .parts.params import MarkovHead, MethodParams
 from .parts.trees import Trie, boundary_scores
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
 
 class Params(MethodParams):
@@ -37,25 +40,25 @@ class Params(MethodParams):
 
 
 class D2SD:
-    """Confidence says where the first block will fail; the variable-prefix network, shown the block
-    up to there, drafts the rest anew.
+    """The confidence of the first block gives the likeliest rejection points; the variable-prefix
+    drafter, given the block up to each of them, drafts the rest again.
 
     All branches are one batched pass. Block and branches form one trie, so a shared prefix is
     verified once.
     """
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.first = session(loaded)
-        self.second = session(loaded, "vp", self.first) if params.branches else self.first
-        self.params = params = self.first.fit(params, beside=self.second)
+        self.first = open_context(loaded)
+        self.second = open_context(loaded, "vp", self.first) if params.branches else self.first
+        self.params = params = self.first.fit(params, other=self.second)
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
             if self.second.layer_ids != self.first.layer_ids:
                 raise UserError(
-                    "The two D²SD networks of this pair read different target layers; use two that"
-                    " read the same."
+                    "The two D²SD drafters of this pair are conditioned on different target"
+                    " layers; use two with the same layers."
                 )
             self.weights = f"first pass: {self.first.weights}; second pass: {self.second.weights}"
         elif params.branches:
@@ -68,53 +71,55 @@ class D2SD:
 
     def propose(self, context: Context) -> Draft:
         features = context.take_features()
-        for one in dict.fromkeys((self.first, self.second)):
-            one.extend(*features)
-        table = self.first.table(context, self.params.gamma, self.params.markov_head, fresh=False)
+        for drafter in dict.fromkeys((self.first, self.second)):
+            drafter.extend(*features)
+        # 1) the first block, and the likeliest rejection points in it
+        table = self.first.table(
+            context, self.params.gamma, self.params.markov_head, catch_up=False
+        )
         rows = table.chain()
-        guess, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
+        first, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
         scores = boundary_scores(conf)
-        where = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
+        points = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
+        # 2) a branch at each of them, all merged into one trie
         trie = Trie(context.budget)
-        trie.add(guess, conf, "block")
-        # the branches show what they changed of it
-        frames = [frame(rows, label="block")] if context.record else []
-        for n, (i, again) in enumerate(zip(where, self._again(context, guess, where), strict=True)):
+        trie.add(first, conf, "block")
+        branches = self._branches(context, first, points)
+        for i, branch in zip(points, branches, strict=True):
             trie.add(
-                guess[:i] + [row[0][0] for row in again],
-                conf[:i] + [row[0][1] for row in again],
+                first[:i] + [row[0][0] for row in branch],
+                conf[:i] + [row[0][1] for row in branch],
                 "branch",
             )
-            if context.record:
-                frames.append(
-                    frame(rows[:i] + again, label=f"branch after {i}", step=1, steps=2, row=n + 1)
-                )
-        notes = {}
+        # 3) what is recorded
+        frames, notes = [], {}
         if context.record:
-            if where:
-                frames[0].steps = 2
-            notes = {"boundaries": scores, "branches": where}
+            frames = [frame(rows, label="block", steps=2 if points else 1)] + [
+                frame(rows[:i] + branch, label=f"branch after {i}", step=1, steps=2, row=n)
+                for n, (i, branch) in enumerate(zip(points, branches, strict=True), 1)
+            ]
+            notes = {"boundaries": scores, "branches": points}
         return trie.draft(frames=frames, notes=notes, cascade=self.params.verify == "cascade")
 
     def observe(self, verdict: Verdict) -> None:
         pass
 
-    def _again(
-        self, context: Context, guess: list[int], where: list[int]
-    ) -> list[list[list[tuple[int, float]]]]:
-        """The second pass: for every boundary i the rows of the masks behind ``[anchor, t1 …
-        ti]``.
+    def _branches(
+        self, context: Context, first: list[int], points: list[int]
+    ) -> list[list[Candidates]]:
+        """The second pass: for every rejection point i the candidates of the masks behind
+        ``[anchor, t1 … ti]``.
         """
         from .parts.block_context import MASK
 
-        gamma = len(guess)
-        if not where:
+        gamma = len(first)
+        if not points:
             return []
-        blocks = [[context.ids[-1], *guess[:i]] + [MASK] * (gamma - i) for i in where]
+        blocks = [[context.ids[-1], *first[:i]] + [MASK] * (gamma - i) for i in points]
         hidden = self.second.hidden(blocks, len(context.ids) - 1)
-        slots = [(b, k) for b, i in enumerate(where) for k in range(i + 1, gamma + 1)]
-        table = self.second.tabled(
+        slots = [(b, k) for b, i in enumerate(points) for k in range(i + 1, gamma + 1)]
+        table = self.second.to_table(
             hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.markov_head
         )
-        ends = list(itertools.accumulate((gamma - i for i in where), initial=0))
-        return [table.chain(*edge) for edge in itertools.pairwise(ends)]
+        ends = list(itertools.accumulate((gamma - i for i in points), initial=0))
+        return [table.chain(start, stop) for start, stop in itertools.pairwise(ends)]

@@ -1,30 +1,35 @@
-"""DiffuSpec: the lattice of one diffusion pass, a path search that asks whether words follow each
-other, an adaptive length (arXiv 2510.02358).
+"""DiffuSpec: a token lattice from one diffusion pass, a causal-consistency path search through it,
+an adaptive draft length (arXiv 2510.02358; lattice: eq. 7; search: eq. 8; length: eq. 9 to 11).
 
-Differences from the paper, each named in the reference: the n-gram model is built online from
-prompt and output instead of fitted to the test's domain; scores are divided by the path's length,
-as sums favour an early end; the length controller may start bias-corrected.
+Differences from the paper: the n-gram model is built online from prompt and output instead of
+fitted to the task's domain; scores are divided by the path's length, because sums favour an early
+end of text; the averages of the length controller may be bias-corrected.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from ..errors import UserError
+from ..events import Denoise
 from .parts.base import Context, Draft, Verdict
-from .parts.candidates import frame
+from .parts.candidates import Candidates, frame
 from .parts.ngram import NgramModel
 from .parts.params import MethodParams
 from .parts.trees import Trie
 
-ORDER = 3  # of the n-gram model, as in the paper
-MOST = 15  # M_max, most candidates of one position
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
-Row = Sequence[tuple[int, float]]
+ORDER = 3  # of the n-gram model, as in the paper
+M_MAX = 15  # most candidates of one position
+SHOWN = 8  # candidates of a position that are recorded
+
+Length = Literal["corrected", "paper", "fixed"]
 
 
 class Params(MethodParams):
@@ -43,7 +48,7 @@ class Params(MethodParams):
     paths: int = Field(
         1, ge=1, le=16, description="Best paths verified together as one tree (paper: 1)"
     )
-    length: Literal["corrected", "paper", "fixed"] = Field(
+    length: Length = Field(
         "corrected",
         description="Draft length: adaptive with bias-corrected averages, adaptive as printed in"
         " the paper, or always k_max",
@@ -70,7 +75,7 @@ class Params(MethodParams):
 
 class Path(NamedTuple):
     """One path through the lattice: its ids, the drafter's probabilities, its score (mean over its
-    tokens), whether it ended itself.
+    tokens), whether it ends with an end-of-text token.
     """
 
     ids: tuple[int, ...] = ()
@@ -79,7 +84,7 @@ class Path(NamedTuple):
     ended: bool = False
 
 
-def prune(row: Row, tau: float, most: int = MOST) -> Row:
+def prune(row: Candidates, tau: float, most: int = M_MAX) -> Candidates:
     """The smallest Top-M of a position with mass at least ``tau``, at most ``most`` (eq. 7)."""
     mass = 0.0
     for m, (_, p) in enumerate(row[:most], 1):
@@ -90,12 +95,12 @@ def prune(row: Row, tau: float, most: int = MOST) -> Row:
 
 
 def lattice_of(
-    rows: Sequence[Row], tau: float, eos_ids: Sequence[int], most: int = MOST
-) -> list[Row]:
-    """Pruned candidates of every position, up to the first where an end token is among them by its
-    own rank.
+    rows: Sequence[Candidates], tau: float, eos_ids: Sequence[int], most: int = M_MAX
+) -> list[Candidates]:
+    """Pruned candidates of every position, up to the first position where an end-of-text token is
+    among them.
     """
-    lattice: list[Row] = []
+    lattice: list[Candidates] = []
     for row in rows:
         lattice.append(prune(row, tau, most))
         if any(token in eos_ids for token, _ in lattice[-1]):
@@ -104,7 +109,7 @@ def lattice_of(
 
 
 def search(
-    lattice: Sequence[Row],
+    lattice: Sequence[Candidates],
     model: NgramModel,
     history: Sequence[int],
     beam: int,
@@ -115,17 +120,17 @@ def search(
     tail = list(history[-(ORDER - 1) :]) if ORDER > 1 else []
     beams = [Path()]
     for row in lattice:
-        grown = [path for path in beams if path.ended]
+        extended = [path for path in beams if path.ended]
         for path in beams:
             if path.ended:
                 continue
-            before = [*tail, *path.ids][-(ORDER - 1) :]
+            prefix = [*tail, *path.ids][-(ORDER - 1) :]
             n = len(path.ids)
             for token, p in row:
                 step = mix * math.log(max(p, 1e-30)) + (1 - mix) * math.log(
-                    model.prob(before, token)
+                    model.prob(prefix, token)
                 )
-                grown.append(
+                extended.append(
                     Path(
                         (*path.ids, token),
                         (*path.probs, p),
@@ -133,35 +138,30 @@ def search(
                         token in eos_ids,
                     )
                 )
-        beams = sorted(grown, key=lambda path: -path.score)[:beam]
+        beams = sorted(extended, key=lambda path: -path.score)[:beam]
     return beams
 
 
 class LengthController:
-    """ADL: averages of how long the drafter wanted to go on and how much was accepted decide the
-    next length (eq. 9 to 11).
+    """Adaptive draft length: averages of the drafted length before an end of text and of the
+    accepted length decide the next length k (eq. 9 to 11).
 
-    As printed (``paper``) both averages start at 0, so the first update halves the length and it
-    hardly recovers; ``corrected`` divides by the weight that a moving average has seen so far (1 −
-    (1 − ρ)^t).
+    As printed (``paper``) both averages start at 0, so the first update halves the length, from
+    which it hardly recovers; ``corrected`` divides them by the weight of the updates so far,
+    1 − (1 − ρ)^t; ``fixed`` keeps k_max.
     """
 
     def __init__(
-        self, k_min: int, k_max: int, delta: float, rho: float, kind: str = "corrected"
+        self, k_min: int, k_max: int, delta: float, rho: float, kind: Length = "corrected"
     ) -> None:
         self.k_min, self.k_max, self.delta, self.rho, self.kind = k_min, k_max, delta, rho, kind
-        self.k, self.gen, self.acc, self._gen, self._acc, self._seen = (
-            k_max,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-        )
+        self.k = k_max
+        self.gen = self.acc = 0.0  # the averages as they are used
+        self._gen = self._acc = self._seen = 0.0  # and before the correction, with their weight
 
     def update(self, generated: int, accepted: int) -> int:
-        """``generated``: tokens before the drafter's own end, at most k; ``accepted``: drafts kept.
-        Returns the next length.
+        """The next length, after ``generated`` tokens before an end of text (at most k) of which
+        ``accepted`` were accepted.
         """
         keep = 1 - self.rho
         self._gen, self._acc = (
@@ -178,34 +178,36 @@ class LengthController:
 
 
 class DiffuSpec:
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    """The best path of the lattice, or the best few merged into one trie."""
 
-        self.session, self.eos = session(loaded), tuple(loaded.eos_ids)
-        self.params = self.session.fit(params, "k_max", "k_min")
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
+
+        self.network, self.eos = open_context(loaded), tuple(loaded.eos_ids)
+        self.params = self.network.fit(params, "k_max", "k_min")
         self.vocab_size = loaded.model.config.vocab_size
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         p = self.params
-        self.session.start(capacity)
+        self.network.start(capacity)
         self.model = NgramModel(ORDER, self.vocab_size)
         self.control = LengthController(p.k_min, p.k_max, p.delta, p.rho, p.length)
-        self.generated: int | None = None
+        self.generated: int | None = None  # None: no draft awaits its verdict
 
     def propose(self, context: Context) -> Draft:
         p = self.params
-        self.model.follow(context.ids)
+        self.model.extend_to(context.ids)
         k = min(self.control.k, context.budget)
-        frames: list[Any] = []
-        rows = self._rows(context, k, frames)
+        frames: list[Denoise] = []
+        rows = self._denoise(context, k, frames)
         self.generated = next((i for i, row in enumerate(rows) if row[0][0] in self.eos), k)
         lattice = lattice_of(rows, p.tau, self.eos)
         paths = search(lattice, self.model, context.ids, p.beam, p.mix, self.eos)
         trie = Trie(context.budget)
         for n, path in enumerate(paths[: p.paths]):
             trie.add(path.ids, path.probs, "path" if n == 0 else f"path {n + 1}")
-        notes = {}
+        notes: dict[str, Any] = {}
         if context.record:
             notes = {
                 "lattice": [[list(c) for c in row] for row in lattice],
@@ -220,19 +222,22 @@ class DiffuSpec:
             self.control.update(self.generated, len(verdict.path))
             self.generated = None
 
-    def _rows(self, context: Context, k: int, frames: list[Any]) -> list[list[tuple[int, float]]]:
-        """S passes; each fixes the surest masks, a position's candidates are those of the pass that
-        fixed it.
+    def _denoise(self, context: Context, k: int, frames: list[Denoise]) -> list[Candidates]:
+        """S passes, each of which fills the most confident masks; a position's candidates are those
+        of the pass that filled it. Recorded steps are added to ``frames``.
         """
         from .parts.block_context import MASK
 
-        net, steps = self.session, min(self.params.steps, k)
-        net.catch_up(context)
-        block, table = [context.ids[-1]] + [MASK] * k, [[] for _ in range(k)]
+        network, steps = self.network, min(self.params.steps, k)
+        network.catch_up(context)
+        block = [context.ids[-1]] + [MASK] * k
+        table: list[Candidates] = [[] for _ in range(k)]
         for step in range(steps):
             masked = [i for i in range(k) if block[i + 1] == MASK]
-            hidden = net.hidden([block], len(context.ids) - 1)[0, 1:]
-            rows = net.rows(net.logits(hidden if len(masked) == k else hidden[masked]), MOST)
+            hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
+            if len(masked) < k:
+                hidden = hidden[masked]
+            rows = network.top_candidates(network.logits(hidden), M_MAX)
             for m, i in enumerate(masked):
                 table[i] = rows[m]
             masked.sort(key=lambda i: -table[i][0][1])
@@ -241,7 +246,7 @@ class DiffuSpec:
             if context.record:
                 frames.append(
                     frame(
-                        [row[:8] for row in table],
+                        [row[:SHOWN] for row in table],
                         None,
                         [t == MASK for t in block[1:]],
                         label=f"pass {step + 1} of {steps}",

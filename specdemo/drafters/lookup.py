@@ -1,10 +1,10 @@
-"""Prompt lookup: the text so far is its own drafter. Where the last words stood before, what
-followed them is proposed.
+"""Prompt lookup decoding: the tokens that followed the last occurrence of the current n-gram are
+drafted again (Saxena, 2023, https://github.com/apoorvumang/prompt-lookup-decoding).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,6 +12,9 @@ from ..errors import UserError
 from .parts.base import Context, Draft, Verdict
 from .parts.ngram import SuffixIndex
 from .parts.params import MethodParams
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
 
 class Params(MethodParams):
@@ -28,26 +31,28 @@ class Params(MethodParams):
 
 
 class LookupDrafter:
-    """Proposes the continuation of the most recent longest match (prompt lookup decoding)."""
+    """Drafts the continuation of the longest n-gram that occurred before, at its most recent
+    occurrence.
+    """
 
     layer_ids: tuple[int, ...] = ()
     weights = "none (copies from the text so far)"
 
-    def __init__(self, loaded: Any, params: Params) -> None:
+    def __init__(self, loaded: Loaded, params: Params) -> None:
         self.params = params
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.index = SuffixIndex(self.params.shortest, self.params.longest)
 
     def propose(self, context: Context) -> Draft:
-        self.index.follow(context.ids)
+        self.index.extend_to(context.ids)
         ids, length = self.index.continuation(min(self.params.gamma, context.budget))
         notes = {}
         if context.record:
             notes["why"] = (
-                f"the last {length} tokens stood earlier in the text"
+                f"the last {length} tokens occur earlier in the text"
                 if length
-                else "the last tokens stand nowhere else in the text"
+                else "the last tokens occur nowhere else in the text"
             )
         return Draft.chain(ids, origin="ngram", notes=notes)
 

@@ -1,20 +1,26 @@
-"""SpecDiff: a masked diffusion model denoises γ masks in T steps; steps, not tokens, are what a
-draft costs (arXiv 2408.05636).
+"""SpecDiff: a masked diffusion model denoises γ masks in T steps, so a draft costs T passes, not γ
+(arXiv 2408.05636, section 4).
+
+Difference from the paper: a step fills an equal share of the masks, the most confident or the
+leftmost first, where the paper's sampler fills each mask with probability (t − s) / t.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from ..errors import UserError
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
-from .parts.base import Context, Draft, Verdict
-from .parts.candidates import frame
+from .parts.base import Context, Draft, Rule, Verdict
+from .parts.candidates import Candidates, frame
 from .parts.params import MethodParams
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
 
 class Params(MethodParams):
@@ -51,8 +57,10 @@ class Params(MethodParams):
             )
 
 
-def forbid(rule: str, params: Params) -> str | None:
-    """Which q is exact: reference enumeration over a small vocabulary, repeated in the tests."""
+def forbid(rule: Rule, params: Params) -> str | None:
+    """Refuses the one q that is not exact; the tests enumerate all of them over a small
+    vocabulary.
+    """
     if (
         rule == "ratio"
         and params.q == "reveal"
@@ -60,37 +68,39 @@ def forbid(rule: str, params: Params) -> str | None:
         and params.steps > 1
     ):
         return (
-            "SpecDiff cannot use the rule “ratio” with q = reveal when the surest masks are filled"
-            " first (a later token fixed before an earlier one changes what q means, and the text's"
-            " law with it); choose q = final or reveal = left-to-right."
+            "SpecDiff cannot use the rule “ratio” with q = reveal when the most confident masks are"
+            " filled first (a token may be filled before one that precedes it, and then q is not"
+            " its distribution given the accepted prefix); choose q = final or reveal ="
+            " left-to-right."
         )
     return None
 
 
 class SpecDiff:
-    """T passes over one block; what a step reveals stays and is seen by the next."""
+    """T passes over one block; the tokens that a step fills in stay and condition the next."""
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.session, self.vocab_size = session(loaded, "mdlm"), loaded.model.config.vocab_size
-        self.params = params = self.session.fit(params)
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
-        self.warm = None
+        self.network = open_context(loaded, "mdlm")
+        self.vocab_size = loaded.model.config.vocab_size
+        self.params = params = self.network.fit(params)
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
+        self.warmup: SerialDrafter | None = None
         if params.warmup:
-            self.warm = SerialDrafter(
-                loaded, SerialParams(gamma=min(5, params.gamma)), shared=self.session
-            )
-            self.weights += f"; first {params.warmup} tokens: {self.warm.weights}"
+            serial = SerialParams(gamma=min(5, params.gamma))
+            self.warmup = SerialDrafter(loaded, serial, shared=self.network)
+            self.weights += f"; first {params.warmup} tokens: {self.warmup.weights}"
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        if self.warm is not None:
-            self.warm.start(prompt_ids, capacity)
-        self.session.start(capacity)
+        if self.warmup is not None:
+            self.warmup.start(prompt_ids, capacity)
+        self.network.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        if self.warm is not None and len(context.ids) - context.prompt_length < self.params.warmup:
-            return self.warm.propose(context)
+        written = len(context.ids) - context.prompt_length
+        if self.warmup is not None and written < self.params.warmup:
+            return self.warmup.propose(context)
         return self._denoise(context, min(self.params.gamma, context.budget))
 
     def observe(self, verdict: Verdict) -> None:
@@ -99,52 +109,46 @@ class SpecDiff:
     def _denoise(self, context: Context, gamma: int) -> Draft:
         import torch
 
-        from .parts.block_context import MASK, law, one_hot, pick, widen
+        from .parts.block_context import MASK, choose_columns, one_hot, proposal_probs, widen
 
-        net, p = self.session, self.params
+        network, p, vocab_ids = self.network, self.params, self.network.vocab_ids
         ratio, steps = context.rule == "ratio", min(p.steps, gamma)
-        net.catch_up(context)
-        block, table, probs, frames = (
-            [context.ids[-1]] + [MASK] * gamma,
-            [[] for _ in range(gamma)],
-            [0.0] * gamma,
-            [],
-        )
+        network.catch_up(context)
+        block = [context.ids[-1]] + [MASK] * gamma
+        table: list[Candidates] = [[] for _ in range(gamma)]
+        probs = [0.0] * gamma
         q: list[Any] = [None] * gamma
+        frames = []
         for step in range(steps):
+            # 1) one pass: a token for every mask
             masked = [i for i in range(gamma) if block[i + 1] == MASK]
-            logits = net.logits(net.hidden([block], len(context.ids) - 1)[0, 1:][masked])
-            columns = pick(logits, context if ratio else None)
-            rows = net.rows(logits)
-            ids = (columns if net.net.vocab_ids is None else net.net.vocab_ids[columns]).tolist()
+            hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
+            logits = network.logits(hidden[masked])
+            columns = choose_columns(logits, context if ratio else None)
+            rows = network.top_candidates(logits)
+            ids = (columns if vocab_ids is None else vocab_ids[columns]).tolist()
             taken = logits.log_softmax(-1).gather(1, columns[:, None])[:, 0].exp().tolist()
-            count = math.ceil(len(masked) / (steps - step))
-            order = (
-                range(len(masked))
-                if p.reveal == "left-to-right"
-                else sorted(range(len(masked)), key=lambda m: -rows[m][0][1])
-            )
-            last = step == steps - 1
-            now = set(list(order)[:count])
-            spread = law(logits, context.temperature, columns) if ratio else None
-            shown = dict(zip(masked, ids, strict=True))
+            # 2) which masks this step fills
+            order = list(range(len(masked)))
+            if p.reveal == "confidence":
+                order.sort(key=lambda m, rows=rows: -rows[m][0][1])
+            filled = set(order[: math.ceil(len(masked) / (steps - step))])
+            # 3) fill them; q is 1 for a token filled before the step whose q counts
+            exact = step == steps - 1 or p.q == "reveal"
+            spread = proposal_probs(logits, context.temperature, columns) if ratio else None
             for m, i in enumerate(masked):
                 table[i] = rows[m]
-                if m not in now:
+                if m not in filled:
                     continue
                 block[i + 1], probs[i] = ids[m], taken[m]
-                if ratio:
-                    q[i] = (
-                        spread[m]
-                        if last or p.q == "reveal"
-                        else one_hot(columns[m : m + 1], logits[:1])[0]
-                    )
+                if spread is not None:
+                    q[i] = spread[m] if exact else one_hot(columns[m : m + 1], logits[:1])[0]
             if context.record:
-                guess = [shown.get(i, block[i + 1]) for i in range(gamma)]
+                guess = dict(zip(masked, ids, strict=True))
                 frames.append(
                     frame(
                         table,
-                        guess,
+                        [guess.get(i, block[i + 1]) for i in range(gamma)],
                         [t == MASK for t in block[1:]],
                         label=f"step {step + 1} of {steps}",
                         step=step,
@@ -153,5 +157,5 @@ class SpecDiff:
                 )
         draft = Draft.chain(block[1:], probs, "block", frames=frames)
         if ratio:
-            draft.q = widen(torch.stack(q), net.net.vocab_ids, self.vocab_size)
+            draft.q = widen(torch.stack(q), vocab_ids, self.vocab_size)
         return draft

@@ -1,21 +1,25 @@
-"""SpecDiff-2: K drafts sampled from one pass, merged into a trie; the target's own probabilities
-choose among them (arXiv 2511.00606).
+"""SpecDiff-2: K drafts sampled from one pass and merged into a trie, from which the target selects
+(arXiv 2511.00606, section 5, algorithm 1; expected streak: eq. 7).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
-from .parts.candidates import frame
+from .parts.candidates import Candidates, frame
 from .parts.params import MethodParams
 from .parts.trees import Trie, expected_streak
 
+if TYPE_CHECKING:
+    from ..models.load import Loaded
+
 # candidates of a position that are sampled from; acceptance never uses q, so leaving out the tail
-# costs nothing
-KEPT = 64
+# keeps it lossless
+TOP_K = 64
+SHOWN = 8  # candidates of a position that are recorded
 
 
 class Params(MethodParams):
@@ -34,25 +38,26 @@ class Params(MethodParams):
 
 
 class SpecDiff2:
-    """Hands over every draft with the nodes it runs through: under *point-mass* the engine keeps
-    the one with the highest expected streak of the target's probabilities, under *match* the
-    longest one that the target writes itself."""
+    """K drafts, each with the nodes of the trie it runs through. Under *point-mass* the engine
+    keeps the draft with the highest expected streak by the target's probabilities; under *match* it
+    keeps the longest path that the target writes itself.
+    """
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.session = session(loaded, "streak")
-        self.params = self.session.fit(params)
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+        self.network = open_context(loaded, "streak")
+        self.params = self.network.fit(params)
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        self.session.start(capacity)
+        self.network.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        logits = self.session.fill(context, self.params.gamma)
-        rows = self.session.rows(logits, KEPT)
+        logits = self.network.fill(context, self.params.gamma)
+        rows = self.network.top_candidates(logits, TOP_K)
         trie, drafts = Trie(context.budget), []
-        for ids, probs in self._draw(rows, context):
+        for ids, probs in self._sample(rows, context):
             nodes = trie.add(ids, probs, f"draft {len(drafts) + 1}")
             drafts.append(
                 {
@@ -61,7 +66,7 @@ class SpecDiff2:
                     "score": expected_streak(probs[: len(nodes)]),
                 }
             )
-        frames = [frame([row[:8] for row in rows], label="block")] if context.record else []
+        frames = [frame([row[:SHOWN] for row in rows], label="block")] if context.record else []
         notes = {
             "drafts": drafts,
             "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["score"]),
@@ -71,15 +76,16 @@ class SpecDiff2:
     def observe(self, verdict: Verdict) -> None:
         pass
 
-    def _draw(
-        self, rows: list[list[tuple[int, float]]], context: Context
+    def _sample(
+        self, rows: list[Candidates], context: Context
     ) -> list[tuple[list[int], list[float]]]:
-        """K drafts as (ids, the drafter's untempered probabilities). Independent of the target's
-        coins: the drafter has its own generator.
+        """K drafts as (ids, the drafter's probabilities at temperature 1), drawn with the drafter's
+        own generator and so independently of the target.
         """
         import torch
 
-        p, out = self.params, []
+        p = self.params
+        out: list[tuple[list[int], list[float]]] = []
         if p.argmax:
             out.append(([row[0][0] for row in rows], [row[0][1] for row in rows]))
         more = p.drafts - len(out)

@@ -1,18 +1,28 @@
-"""The best-first tree of a block's marginals, as large as the measured cost of a target pass says
-(DDTree, CaDDTree).
+"""The best-first tree of one block's candidates (DDTree, arXiv 2604.12989), as large as pays at the
+measured cost of a target pass (CaDDTree, arXiv 2606.01813).
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
 from .parts.params import MarkovHead, MethodParams
-from .parts.trees import best_first, boundary_scores, branching, nodes_that_pay
+from .parts.trees import (
+    best_first,
+    boundary_scores,
+    branch_depths,
+    expected_tokens,
+    nodes_that_pay,
+    tree_draft,
+)
+
+if TYPE_CHECKING:
+    from ..models.load import Loaded
 
 
 class Params(MethodParams):
@@ -27,43 +37,37 @@ class Params(MethodParams):
 
 
 class TreeDrafter:
-    """One pass gives every depth its own distribution, a Markov head bends it by the token before;
-    the likeliest paths form the tree.
+    """One pass gives every depth its distribution, which a Markov head conditions on the token
+    before; the likeliest paths form the tree.
     """
 
-    def __init__(self, loaded: Any, params: Params) -> None:
-        from .parts.block_context import session
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        from .parts.block_context import open_context
 
-        self.session = session(loaded)
-        self.params = self.session.fit(params)
-        self.layer_ids, self.weights = self.session.layer_ids, self.session.weights
+        self.network = open_context(loaded)
+        self.params = self.network.fit(params)
+        self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        self.session.start(capacity)
+        self.network.start(capacity)
 
     def propose(self, context: Context) -> Draft:
         began = time.perf_counter()
-        table = self.session.table(context, self.params.gamma, self.params.markov_head)
-        nodes = best_first(
-            *table.choices(), min(context.budget, self.params.budget or context.budget)
-        )
-        self.session.timed(began)
+        table = self.network.table(context, self.params.gamma, self.params.markov_head)
+        budget = min(context.budget, self.params.budget or context.budget)
+        nodes = best_first(*table.choices(), budget)
+        self.network.add_pass_time(began)
         if not self.params.budget:
-            nodes = nodes[
-                : nodes_that_pay([n.weight for n in nodes], context.row_ms, self.session.ms)[0]
-            ]
-        draft = Draft(
-            [n.token for n in nodes],
-            [n.parent for n in nodes],
-            [n.prob for n in nodes],
-            origin=["block"] * len(nodes),
-        )
+            draft_ms = self.network.pass_ms.value
+            count, _ = nodes_that_pay([n.path_prob for n in nodes], context.pass_ms, draft_ms)
+            nodes = nodes[:count]
+        draft = tree_draft(nodes, ["block"] * len(nodes))
         if context.record:
             draft.frames = frames(table)
             draft.notes = {
-                "expected": 1 + sum(n.weight for n in nodes),
+                "expected": expected_tokens(nodes),
                 "boundaries": boundary_scores(draft.frames[-1].conf),
-                "branches": branching(draft.parent),
+                "branches": branch_depths(draft.parent),
             }
         return draft
 

@@ -172,7 +172,7 @@ class Lane:
                 rule=self.rule,
                 temperature=self.request.sampling.temperature,
                 generator=self.draft_rng,
-                row_ms=self.engine.costs.pass_ms,
+                pass_ms=self.engine.costs.pass_ms,
                 prompt_length=self.prompt_length,
             )
         )

@@ -13,6 +13,7 @@ import transformers
 
 from .. import __version__
 from ..drafters import METHODS
+from ..drafters.parts.base import Drafter
 from ..errors import UserError
 from ..events import Done, Event, Start
 from ..request import Request
@@ -88,14 +89,16 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
     return wanted, None
 
 
-def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any) -> Start:
+def _start(
+    engine: Engine, request: Request, prompt_ids: list[int], drafter: Drafter | None
+) -> Start:
     return Start(
         prompt=request.prompt,
         prompt_ids=prompt_ids,
         pair=engine.loaded.pair.id,
         method=request.method,
         rule=request.rule,
-        params=dict(getattr(drafter, "params", request.params)),
+        params=dict(drafter.params if drafter else request.params),
         sampling=request.sampling.to_dict(),
         max_new_tokens=request.max_new_tokens,
         hardware=engine.hardware(),
@@ -105,7 +108,7 @@ def _start(engine: Engine, request: Request, prompt_ids: list[int], drafter: Any
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         },
-        weights=getattr(drafter, "weights", "") if drafter else "",
+        weights=drafter.weights if drafter else "",
         cost_ms={str(w): ms for w, ms in engine.costs.ms.items()},
         one_row_ms=engine.costs.one_row_ms,
         ar_width=engine.costs.ar_width,

@@ -1,4 +1,4 @@
-"""What a run teaches a drafter about itself: how often its guesses come true, and whether drafting
+"""What a drafter learns during a run: how often its probabilities come true, and whether drafting
 pays at all.
 """
 
@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# where a candidate's probability comes from: the drafter; the drafter at a node where n-grams
+# propose other tokens; both, for the same token; n-grams
+Source = Literal["block", "beside", "both", "copy"]
 
 # borders between bands of stated log-odds
 BANDS = [1 / (1 + math.exp(-x)) for x in (-4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5)]
 
-
-# promised tokens before a run's own share of kept promises outweighs the belief that all are kept
-TRUST = 4.0
+# weight, in tokens, of the prior that every promise is kept
+PRIOR_TOKENS = 4.0
 
 
 class Cell(NamedTuple):
-    """Statements that are judged together: same source, same depth (1, 2, 3 to 4, deeper: 5), same
-    band of stated log-odds.
+    """Probabilities that are calibrated together: same source, same depth (1, 2, 3 to 4, deeper:
+    5), same band of stated log-odds.
     """
 
-    kind: str
+    source: Source
     depth: int
     band: int
 
@@ -29,116 +32,133 @@ class Cell(NamedTuple):
 class Calibration:
     """Turns a stated probability into how often such a statement came true in this run.
 
-    The statement itself is the prior, worth ``weight`` observations, so a fresh calibration repeats
-    what it is told.
+    The stated probability itself is the prior, worth ``weight`` observations, so a new calibration
+    returns what it is given.
     """
 
     def __init__(self, weight: float = 16.0) -> None:
         self.weight = weight
-        self._seen: dict[Cell, list[int]] = {}
+        self._seen: dict[Cell, list[int]] = {}  # observations, and how many of them came true
 
-    def judge(self, kind: str, depth: int, stated: float) -> tuple[float, Cell]:
-        """How likely the statement is, given that everything above it was right, and the cell to
+    def estimate(self, source: Source, depth: int, stated: float) -> tuple[float, Cell]:
+        """The probability that a candidate is right, given that its whole path is, and the cell to
         learn in.
         """
-        cell = Cell(kind, depth if depth < 3 else 3 if depth < 5 else 5, bisect(BANDS, stated))
+        cell = Cell(source, depth if depth < 3 else 3 if depth < 5 else 5, bisect(BANDS, stated))
         seen = self._seen.get(cell)
-        return (
-            stated if seen is None else (seen[1] + self.weight * stated) / (seen[0] + self.weight)
-        ), cell
+        if seen is None:
+            return stated, cell
+        return (seen[1] + self.weight * stated) / (seen[0] + self.weight), cell
 
-    def learn(self, cell: Cell, came_true: bool) -> None:
-        """The target looked at such a statement: everything above it was right."""
+    def learn(self, cell: Cell, correct: bool) -> None:
+        """The target verified such a candidate behind an accepted path."""
         seen = self._seen.setdefault(cell, [0, 0])
         seen[0] += 1
-        seen[1] += came_true
+        seen[1] += correct
 
 
-class Pace:
-    """Decides before each round whether the network is worth its pass.
+class DraftingPolicy:
+    """Decides before each round whether a draft pass pays.
 
-    A round with the network is expected to write what such rounds promised lately (the sum of its
-    nodes' calibrated chances, which varies much less than what they happened to write), times the
-    share of promises kept in this run. A round without it is expected to write what the copies at
-    hand promise (one token if there are none). While the network does not pay it sleeps, and is
-    tried again after ever longer pauses, or at once after a trial that paid; no trial is made that
-    could bring their cost above ``share`` of the run, which is all that a hopeless run loses.
+    A round with a draft pass is expected to write what such rounds promised recently (1 plus the
+    sum of their nodes' calibrated path probabilities, which varies much less than what they
+    happened to write), times the share of promises kept in this run. A round without it is expected
+    to write what n-gram copies promise (one token if there are none). While drafting does not pay
+    it is paused, and is tried again after ever longer pauses, or at once after a trial that paid.
+    No trial is made that could bring the cost of all trials above ``share`` of the run: that is
+    the most drafting can cost a run in which it never pays.
     """
 
     def __init__(
         self, prior: float = 1.5, weight: float = 3.0, memory: float = 16.0, share: float = 0.01
     ) -> None:
+        """
+        Args:
+            prior: tokens expected of the first rounds with a draft pass. weight: rounds that this
+                is worth.
+            memory: rounds with a draft pass that the recent mean remembers.
+            share: most milliseconds lost in trials, as a part of the run's.
+        """
         self.memory, self.share = memory, share
-        # drafts of rounds with the network, old ones fading
-        self.promised, self.rounds = (prior - 1) * weight, weight
-        self.said = self.came = TRUST  # drafts promised and kept in the whole run
-        # milliseconds: of the run so far; of trials, beyond what plain rounds would have taken
-        self.spent = self.lost = 0.0
+        # drafted tokens promised in recent rounds with a draft pass, and the number of those rounds
+        self.recent_promised, self.recent_rounds = (prior - 1) * weight, weight
+        self.promised = self.kept = PRIOR_TOKENS  # drafted tokens in the whole run
+        # milliseconds of the run so far; milliseconds lost in trials against plain rounds
+        self.spent_ms = self.lost_ms = 0.0
         self.pause, self.skipped, self.trial = 4, 0, False
 
     @property
     def expected(self) -> float:
-        """Tokens of a round with the network."""
-        return 1 + self.promised / self.rounds * self.came / self.said
+        """Tokens of a round with a draft pass."""
+        return 1 + self.recent_promised / self.recent_rounds * self.kept / self.promised
 
-    def wants(
+    def should_draft(
         self,
-        with_ms: float,
+        draft_ms: float,
         plain_ms: float,
-        free_tokens: float = 1.0,
-        free_ms: float | None = None,
+        copy_tokens: float = 1.0,
+        copy_ms: float | None = None,
     ) -> bool:
-        """Whether to run the network now.
+        """Whether to run the drafter this round.
 
         Args:
-            with_ms, plain_ms: milliseconds of a round with the network, and of a plain one.
-            free_tokens, free_ms: expected tokens and milliseconds of the best round without it
-                (default: a plain one).
+            draft_ms, plain_ms: milliseconds of a round with a draft pass, and of a plain one.
+            copy_tokens, copy_ms: expected tokens and milliseconds of the best round without a
+                draft pass (default: a plain one).
         """
         self.trial = False
-        free = free_tokens / (free_ms or plain_ms)
-        if max(self.expected, free_tokens) / with_ms >= free:
+        without = copy_tokens / (copy_ms or plain_ms)
+        if max(self.expected, copy_tokens) / draft_ms >= without:
             self.skipped, self.pause = 0, 4
             return True
-        if self.expected / with_ms >= 1.0 / plain_ms:
-            return False  # it would pay, but the copies at hand pay more
+        if self.expected / draft_ms >= 1.0 / plain_ms:
+            return False  # drafting would pay, but copies pay more
         self.skipped += 1
         self.trial = (
-            self.skipped > self.pause and self.lost + with_ms - plain_ms <= self.share * self.spent
+            self.skipped > self.pause
+            and self.lost_ms + draft_ms - plain_ms <= self.share * self.spent_ms
         )
         return self.trial
 
-    def note(
+    def update(
         self,
-        network: bool,
+        drafted: bool,
         tokens: int,
-        took_ms: float,
+        round_ms: float,
         plain_ms: float,
         promised: float | None = None,
     ) -> None:
-        """A round is over: whether the network ran, the tokens written (and promised by its draft,
-        if it can tell), the milliseconds it took.
+        """Account for a round.
+
+        Args:
+            drafted: whether the drafter ran.
+            tokens: tokens written. promised: those expected of the draft (default: ``tokens``).
+            round_ms, plain_ms: milliseconds of this round, and of a plain one.
         """
-        self.spent += took_ms
-        if not network:
+        self.spent_ms += round_ms
+        if not drafted:
             return
         if self.trial:
-            loss = took_ms - tokens * plain_ms
-            self.lost, self.skipped = max(0.0, self.lost + loss), 0
+            loss = round_ms - tokens * plain_ms
+            self.lost_ms, self.skipped = max(0.0, self.lost_ms + loss), 0
             self.pause = 0 if loss < 0 else min(max(2 * self.pause, 4), 64)
         promised = tokens if promised is None else promised
-        self.said, self.came = self.said + promised - 1, self.came + tokens - 1
-        fade = min(1.0, self.memory / (self.rounds + 1))
-        self.promised, self.rounds = fade * (self.promised + promised - 1), fade * (self.rounds + 1)
+        self.promised, self.kept = self.promised + promised - 1, self.kept + tokens - 1
+        fade = min(1.0, self.memory / (self.recent_rounds + 1))
+        self.recent_promised = fade * (self.recent_promised + promised - 1)
+        self.recent_rounds = fade * (self.recent_rounds + 1)
 
 
-class Smooth:
-    """A moving mean that starts at its first value and is not thrown off by one slow moment."""
+class EMA:
+    """An exponential moving average that starts at its first value; one value counts for at most
+    four times the average.
+    """
 
     def __init__(self, rate: float = 0.2) -> None:
         self.rate, self.value = rate, 0.0
 
     def add(self, x: float) -> None:
-        self.value = (
-            x if not self.value else self.value + self.rate * (min(x, 4 * self.value) - self.value)
-        )
+        if not self.value:
+            self.value = x
+        else:
+            self.value += self.rate * (min(x, 4 * self.value) - self.value)

@@ -1,20 +1,22 @@
-"""How a method proposes: the types between a drafter and the engine.
+"""The types of a round, between a drafter and the engine.
 
-The two-method protocol is that of ``transformers.generation.CandidateGenerator`` (propose, then
-hear the verdict), with a tree of candidates in place of a chain and the target's hidden states
-handed over instead of fetched.
+The protocol is that of ``transformers.generation.CandidateGenerator`` (propose, then learn what was
+accepted), with a tree of candidates in place of a chain and the target's hidden states passed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ...events import Denoise
+from .params import MethodParams
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
     import torch
+
+Rule = Literal["match", "ratio", "point-mass"]  # acceptance rules, see engine/accept.py
 
 
 @dataclass
@@ -31,15 +33,16 @@ class Draft:
             *ratio* rule. Where drafts of ``draws`` that share a node were sampled from different
             distributions: ``[K, depth, V]``, by draft and depth (0 = first).
         draws: the K drafts, sampled independently of each other, that were merged into this tree:
-            per draft its node indices from the anchor down. Drafts that came out equal are listed
-            as often as they came (the merged tree alone forgets that, and *ratio* over siblings is
-            exact only with it). *ratio* needs it for a tree; *point-mass* self-selects among them.
-        origin: ``[n]`` a word for where each node came from.
-        frames: denoising steps that led here (``round`` is filled in by the engine); empty unless
+            per draft its node indices from the anchor down. Equal drafts are listed as often as
+            they were sampled (the merged tree alone does not show that, and *ratio* over siblings
+            is exact only with it). *ratio* needs it for a tree; *point-mass* chooses among them.
+        origin: ``[n]`` where each node came from, for the page: ar, block, branch, copy, ngram,
+            path 2, draft 3 ….
+        frames: denoising steps of this draft (``round`` is filled in by the engine); empty unless
             ``context.record``.
         notes: see ``events.DraftMade.notes``.
-        cascade: verify with cascade attention (D²SD sec. 3) instead of the exact one; near-ties may
-            then fall differently.
+        cascade: verify with cascade attention (D²SD sec. 3) instead of the layout-invariant one;
+            near-ties may then resolve differently.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -66,17 +69,10 @@ class Draft:
             **more,
         )
 
-    def depths(self) -> list[int]:
-        """``[n]`` distance of each node from the anchor, 1 for its children."""
-        out: list[int] = []
-        for parent in self.parent:
-            out.append(1 if parent < 0 else out[parent] + 1)
-        return out
-
 
 @dataclass
 class Context:
-    """What a drafter may look at in one round.
+    """What a drafter may use in one round.
 
     Attributes:
         ids: prompt and output so far; ``ids[-1]`` is the anchor, which the target has chosen but
@@ -85,12 +81,11 @@ class Context:
             of all tokens committed since the last call, in order, anchor excluded (layer i's
             *output*, as HF ``hidden_states[i + 1]``), with the absolute position of the first.
         budget: the most nodes the engine will verify this round.
-        record: whether somebody looks; if not, frames and notes cost nothing because they are not
-            made.
-        rule: ``match``, ``ratio`` or ``point-mass``.
+        record: whether frames and notes are wanted; without it they are not made.
+        rule: the acceptance rule of this race.
         temperature: the target's temperature (0 = greedy).
         generator: randomness of the drafter, independent of the target's own noise.
-        row_ms: expected milliseconds of a target pass of that many rows, measured at load.
+        pass_ms: expected milliseconds of a target pass of that many rows, measured at load.
         prompt_length: how many of ``ids`` are the prompt.
     """
 
@@ -98,23 +93,23 @@ class Context:
     take_features: Callable[[], tuple[torch.Tensor, int]]
     budget: int
     record: bool = False
-    rule: str = "match"
+    rule: Rule = "match"
     temperature: float = 0.0
     generator: torch.Generator | None = None
-    row_ms: Callable[[int], float] = lambda rows: 1.0
+    pass_ms: Callable[[int], float] = lambda rows: 1.0
     prompt_length: int = 0
 
 
 @dataclass
 class Verdict:
-    """What the target said.
+    """The outcome of verifying a draft.
 
     Attributes:
         path: indices of the accepted nodes, from the anchor down.
         token: the target's own next token (correction, bonus or plain), the next anchor.
         picks: ``[n + 1]`` the target's choice after the anchor and after each node, None where it
             was not asked.
-        draft_seconds, verify_seconds: what the round cost.
+        draft_seconds, verify_seconds: measured time of the round.
     """
 
     path: list[int]
@@ -125,18 +120,24 @@ class Verdict:
 
 
 class Drafter(Protocol):
-    """One method. ``layer_ids`` are the target layers whose outputs it wants; ``weights`` says in
-    words what it runs on.
+    """One method in one race.
+
+    Attributes:
+        layer_ids: target layers whose outputs it needs.
+        weights: in words, the weights it runs on.
+        params: its parameters as they are used, which may be lower than those asked for.
     """
 
     layer_ids: tuple[int, ...]
     weights: str
+    params: MethodParams
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
-        """A new run begins; forget the last. ``capacity`` is the most positions it can reach."""
+        """Begin a new run and forget the last. ``capacity`` is the most positions it can reach."""
 
     def propose(self, context: Context) -> Draft:
         """At most ``context.budget`` candidates; an empty draft makes this a plain round."""
+        ...
 
     def observe(self, verdict: Verdict) -> None:
-        """What became of the last proposal."""
+        """Learn what became of the last draft."""

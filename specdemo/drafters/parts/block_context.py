@@ -1,54 +1,69 @@
-"""A diffusion network following one run: its context cache, its passes, and its logits as short
-lists of candidates.
+"""A block drafter during one run: its context cache, its passes, and its logits as short lists of
+candidates.
+
+Shapes: ``B`` blocks of ``w`` slots, ``n`` positions, ``H`` hidden size, ``Vd`` the drafter's own
+vocabulary, which may be smaller than the target's ``V``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import UserError
 from ...models.markov import shortlist
+from .adaptive import EMA
 from .base import Context
-from .candidates import Row, Table
+from .candidates import Candidates, CandidateTable
 from .params import P
 
-MASK = -1  # the block networks' mark for a masked slot
-WIDTH = 8  # candidates read at every position, recorded or not, so that looking changes nothing
-# so many candidates of a position are asked what follows them; behind others the position after
-# speaks for itself
-BEFORE = 12
+if TYPE_CHECKING:
+    from ...models.block_drafter import BlockDrafter
+    from ...models.load import Loaded
+
+MASK = -1  # the block drafters' mark for a masked slot
+TOP_K = 8  # candidates read at every position, recorded or not, so that recording changes nothing
+# candidates of a position after which the Markov head is evaluated; after any other token the next
+# position keeps its unconditional candidates
+MAX_PREV = 12
 
 
-class Session:
-    """Wraps one network of ``specdemo.models.block_drafter`` for the length of one run.
+class BlockContext:
+    """Wraps one block drafter for the length of one run.
 
     Attributes:
-        ms: smoothed milliseconds of one pass, context included, without recording.
+        net: the drafter. vocab_ids: ``[Vd]`` target ids of its columns, None = the same ids.
+        max_masks: masks in one block.
+        pass_ms: moving average of the milliseconds of one pass, extending the context included,
+            without recording.
+        banned_column: column of the mask token, which is never proposed.
     """
 
-    def __init__(self, net: Any, device: Any = "cpu") -> None:
+    def __init__(self, net: BlockDrafter, device: torch.device | str = "cpu") -> None:
         self.net = net
         self.device = torch.device(device)
         self.layer_ids = tuple(net.layer_ids)
         self.weights = net.weights
-        self.most = net.block_size - 1  # masks in one block
-        self.ms = 0.0
-        config = getattr(net, "config", None)
-        self.never = _column(net.vocab_ids, getattr(config, "mask_token_id", None))
+        self.vocab_ids = net.vocab_ids
+        self.max_masks = net.block_size - 1
+        self.pass_ms = EMA()
+        self.banned_column = _column(net.vocab_ids, net.config.mask_token_id)
 
     def start(self, capacity: int) -> None:
-        """Forget the last run; room for ``capacity`` positions."""
+        """Forget the last run; make room for ``capacity`` positions."""
         self.cache = self.net.new_cache(capacity)
 
-    def fit(self, params: P, *names: str, beside: Session | None = None) -> P:
-        """``params`` with the masks asked for, ``gamma`` unless named, within one block of this
-        network (and of the one ``beside`` it): the usual value follows a shorter block, another one
-        is refused."""
-        most = min(self.most, beside.most if beside else self.most)
+    def fit(self, params: P, *names: str, other: BlockContext | None = None) -> P:
+        """``params`` whose numbers of masks, ``gamma`` unless named, fit one block of this drafter
+        (and of the ``other`` one): a default is lowered to a shorter block.
+
+        Raises:
+            UserError: a number that is not the default does not fit.
+        """
+        most = min(self.max_masks, other.max_masks if other else self.max_masks)
         for name in names or ("gamma",):
             if (value := getattr(params, name)) <= most:
                 continue
@@ -61,21 +76,23 @@ class Session:
         return params
 
     def catch_up(self, context: Context) -> None:
-        """Give the network the target's features of everything committed since the last call;
-        several rounds may have passed.
+        """Extend the cache by the target's hidden states of every token committed since the last
+        call, which may be several rounds ago.
         """
         self.extend(*context.take_features())
 
     def extend(self, features: torch.Tensor, start: int) -> None:
-        """The same with features at hand."""
+        """Extend the cache by ``features [n, len(layer_ids) * hidden]`` of the positions from
+        ``start`` on.
+        """
         if features.shape[0]:
             self.net.extend(self.cache, features, start)
 
     def hidden(
         self, blocks: Sequence[Sequence[int]] | torch.Tensor, anchor_position: int
     ) -> torch.Tensor:
-        """One pass over blocks of equal width ``[anchor, tokens or MASK ...]``: ``[B, w, H]``, slot
-        k speaks about ``anchor_position + k``.
+        """One pass over ``B`` blocks ``[anchor, tokens or MASK ...]`` of ``w`` slots: ``[B, w,
+        H]``, where slot k predicts position ``anchor_position + k``.
         """
         return self.net.hidden(
             torch.as_tensor(blocks, dtype=torch.int64, device=self.device),
@@ -84,95 +101,100 @@ class Session:
         )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[..., H]`` to float32 ``[..., Vd]`` over the network's own vocabulary. The mask's
-        column is −inf: it is never proposed.
-        """
+        """``[..., H]`` to float32 ``[..., Vd]``; the mask token's column is −inf."""
         logits = self.net.logits(hidden).float()
-        if self.never is not None:
-            logits[..., self.never] = float("-inf")
+        if self.banned_column is not None:
+            logits[..., self.banned_column] = float("-inf")
         return logits
 
-    def fill(self, context: Context, gamma: int, fresh: bool = True) -> torch.Tensor:
-        """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks: logits
-        ``[gamma, Vd]``, cut to the engine's budget.
+    def fill(self, context: Context, gamma: int) -> torch.Tensor:
+        """Catch up, then one pass over the anchor and ``gamma`` masks: logits ``[gamma, Vd]``, cut
+        to the engine's budget.
         """
-        return self.logits(self._filled(context, gamma, fresh))
+        self.catch_up(context)
+        return self.logits(self._mask_states(context, gamma))
 
-    def table(self, context: Context, gamma: int, follow: bool = True, fresh: bool = True) -> Table:
-        """Catch up (if ``fresh``), then one pass over the anchor and ``gamma`` masks, as
-        candidates, at most as many positions as the budget.
+    def table(
+        self, context: Context, gamma: int, markov_head: bool = True, catch_up: bool = True
+    ) -> CandidateTable:
+        """Catch up (unless told not to), then one pass over the anchor and ``gamma`` masks: its
+        candidates at ``gamma`` positions, cut to the engine's budget.
         """
-        return self.tabled(self._filled(context, gamma, fresh), follow)
-
-    def _filled(self, context: Context, gamma: int, fresh: bool) -> torch.Tensor:
-        """States ``[gamma, H]`` of that pass's masks, cut to the budget."""
-        if fresh:
+        if catch_up:
             self.catch_up(context)
-        return self.hidden([[context.ids[-1]] + [MASK] * gamma], len(context.ids) - 1)[
-            0, 1 : context.budget + 1
-        ]
+        return self.to_table(self._mask_states(context, gamma), markov_head)
 
-    def tabled(self, hidden: torch.Tensor, follow: bool = True) -> Table:
-        """States ``[n, H]`` of neighbouring slots as candidates; with ``follow`` the network's
-        Markov head, if it has one, is asked about them.
+    def _mask_states(self, context: Context, gamma: int) -> torch.Tensor:
+        """States ``[gamma, H]`` of the masks of one pass, cut to the engine's budget."""
+        block = [context.ids[-1]] + [MASK] * gamma
+        return self.hidden([block], len(context.ids) - 1)[0, 1 : context.budget + 1]
+
+    def to_table(self, hidden: torch.Tensor, markov_head: bool = True) -> CandidateTable:
+        """States ``[n, H]`` of neighbouring slots as candidates; with ``markov_head`` the drafter's
+        Markov head, if it has one, conditions each slot on the token before it.
         """
         logits = self.logits(hidden)
-        head = getattr(self.net, "markov_tables", None) if follow and len(hidden) > 1 else None
+        head = self.net.markov_tables if markov_head and len(hidden) > 1 else None
         if head is None:
-            return Table(rows(logits, self.net.vocab_ids))
-        index, logp = shortlist(logits)
-        behind, which = head(hidden[1:], index[:-1, :BEFORE], index[1:], logp[1:]).topk(
-            min(WIDTH, index.shape[1]), dim=-1
-        )
-        ids = index if self.net.vocab_ids is None else self.net.vocab_ids[index]
-        n, wide, (_, many, kept) = *ids.shape, behind.shape
-        # one copy to the host
-        flat = torch.cat([t.flatten().double() for t in (ids, logp.exp(), behind, which)]).cpu()
-        ids, probs, behind, which = flat.split(
-            [n * wide, n * wide, (n - 1) * many * kept, (n - 1) * many * kept]
-        )
-        ids, probs = ids.long().view(n, wide).tolist(), probs.view(n, wide)[:, :WIDTH].tolist()
-        plain = [
-            [(i, p) for i, p in zip(*pair, strict=False) if p > 0]
-            for pair in zip(ids, probs, strict=True)
+            return CandidateTable(top_candidates(logits, self.vocab_ids))
+        # 1) the head's candidates (C a slot), and the likeliest of them after each of P tokens
+        columns, logp = shortlist(logits)
+        next_probs, next_index = head(
+            hidden[1:], columns[:-1, :MAX_PREV], columns[1:], logp[1:]
+        ).topk(min(TOP_K, columns.shape[1]), dim=-1)
+        ids = columns if self.vocab_ids is None else self.vocab_ids[columns]
+        # 2) everything to the host in one copy
+        (n, wide), (_, many, kept) = ids.shape, next_probs.shape
+        packed = torch.cat(
+            [t.flatten().double() for t in (ids, logp.exp(), next_probs, next_index)]
+        ).cpu()
+        pairs = (n - 1) * many * kept
+        ids, probs, next_probs, next_index = packed.split([n * wide, n * wide, pairs, pairs])
+        # 3) the unconditional candidates beside the conditional ones
+        id_rows = ids.long().view(n, wide).tolist()
+        prob_rows = probs.view(n, wide)[:, :TOP_K].tolist()
+        rows = [
+            [(i, p) for i, p in zip(*row, strict=False) if p > 0]
+            for row in zip(id_rows, prob_rows, strict=True)
         ]
-        return Table(
-            plain,
-            ids,
-            behind.view(n - 1, many, kept).numpy(),
-            which.long().view(n - 1, many, kept).numpy(),
+        return CandidateTable(
+            rows,
+            id_rows,
+            next_probs.view(n - 1, many, kept).numpy(),
+            next_index.long().view(n - 1, many, kept).numpy(),
         )
 
-    def timed(self, began: float) -> None:
-        """Fold the time since ``began`` (time.perf_counter) into ``ms``; call after a host sync."""
-        took = (time.perf_counter() - began) * 1e3
-        self.ms = took if not self.ms else self.ms + 0.2 * (min(took, 4 * self.ms) - self.ms)
-
-    def rows(self, logits: torch.Tensor, width: int = WIDTH) -> list[Row]:
-        """The ``width`` likeliest candidates of every position of ``[..., Vd]`` logits, positions
-        flattened; one copy to the host.
+    def add_pass_time(self, began: float) -> None:
+        """Add the time since ``began`` (``time.perf_counter()``) to ``pass_ms``; call it after the
+        candidates are on the host.
         """
-        return rows(logits, self.net.vocab_ids, width)
+        self.pass_ms.add((time.perf_counter() - began) * 1e3)
+
+    def top_candidates(self, logits: torch.Tensor, k: int = TOP_K) -> list[Candidates]:
+        """See :func:`top_candidates`."""
+        return top_candidates(logits, self.vocab_ids, k)
 
 
-def rows(logits: torch.Tensor, vocab_ids: torch.Tensor | None, width: int = WIDTH) -> list[Row]:
-    """See :meth:`Session.rows`. Probabilities are softmax values over the whole reduced vocabulary,
-    in float32.
+def top_candidates(
+    logits: torch.Tensor, vocab_ids: torch.Tensor | None, k: int = TOP_K
+) -> list[Candidates]:
+    """The ``k`` likeliest candidates of every position of ``[..., Vd]`` logits, positions
+    flattened; one copy to the host. Probabilities are a float32 softmax over all ``Vd`` columns.
     """
     logits = logits.reshape(-1, logits.shape[-1])
-    best, index = logits.topk(min(width, logits.shape[-1]), dim=-1)
+    best, columns = logits.topk(min(k, logits.shape[-1]), dim=-1)
     probs = (best - logits.logsumexp(-1, keepdim=True)).exp()
-    ids = index if vocab_ids is None else vocab_ids[index]
+    ids = columns if vocab_ids is None else vocab_ids[columns]
     packed = torch.stack((ids.double(), probs.double())).tolist()
     return [
-        [(int(i), p) for i, p in zip(*pair, strict=True) if p > 0]
-        for pair in zip(*packed, strict=True)
+        [(int(i), p) for i, p in zip(*row, strict=True) if p > 0]
+        for row in zip(*packed, strict=True)
     ]
 
 
-def pick(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
-    """One column of every row of ``[..., Vd]`` logits: the best, or, given a context, one sampled
-    at its temperature.
+def choose_columns(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
+    """One column of every row of ``[..., Vd]`` logits: the argmax, or, given a context, one sampled
+    at its temperature with its generator.
     """
     if context is None or context.temperature <= 0:
         return logits.argmax(-1)
@@ -185,9 +207,9 @@ def pick(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
     )
 
 
-def law(logits: torch.Tensor, temperature: float, columns: torch.Tensor) -> torch.Tensor:
-    """The distribution ``[n, Vd]`` that :func:`pick` drew ``columns`` from: one-hot at temperature
-    0.
+def proposal_probs(logits: torch.Tensor, temperature: float, columns: torch.Tensor) -> torch.Tensor:
+    """q: the distribution ``[n, Vd]`` that :func:`choose_columns` drew ``columns [n]`` from;
+    one-hot at temperature 0.
     """
     return (logits / temperature).softmax(-1) if temperature > 0 else one_hot(columns, logits)
 
@@ -198,7 +220,7 @@ def one_hot(columns: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
-    """``[n, Vd]`` over the network's vocabulary as ``[n, vocab_size]`` over the target's."""
+    """``[n, Vd]`` over the drafter's vocabulary as ``[n, V]`` over the target's."""
     if vocab_ids is None:
         return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
     out = probs.new_zeros(probs.shape[0], vocab_size)
@@ -206,27 +228,30 @@ def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) 
     return out
 
 
-def _column(vocab_ids: torch.Tensor | None, mask_id: int | None) -> int | None:
-    if mask_id is None or vocab_ids is None:
-        return mask_id
-    found = (vocab_ids == mask_id).nonzero()
+def _column(vocab_ids: torch.Tensor | None, token_id: int | None) -> int | None:
+    """The drafter's column of a target id, None where it has none."""
+    if token_id is None or vocab_ids is None:
+        return token_id
+    found = (vocab_ids == token_id).nonzero()
     return int(found[0, 0]) if len(found) else None
 
 
-def load_network(loaded: Any, kind: str) -> Any:
-    """The pair's network of that kind, bound to the target (its ``weights`` say in words if they
-    are another kind's).
+def load_network(loaded: Loaded, kind: str) -> Any:
+    """The pair's drafter of that kind, bound to the target; where it has none of its own its
+    ``weights`` say which it uses instead.
     """
     from ...models.drafters import load_drafter
 
     return load_drafter(loaded.pair, kind, loaded)
 
 
-def session(loaded: Any, kind: str = "block", other: Session | None = None) -> Session:
-    """A session of the pair's network of that kind; ``other`` itself where the pair has no separate
-    weights for it.
+def open_context(
+    loaded: Loaded, kind: str = "block", other: BlockContext | None = None
+) -> BlockContext:
+    """A context of the pair's drafter of that kind; ``other`` itself where the pair has no separate
+    weights for the kind.
     """
     named = loaded.pair.drafters
     if other is not None and named.get(kind, named.get("block")) == named.get("block"):
         return other
-    return Session(load_network(loaded, kind), loaded.device)
+    return BlockContext(load_network(loaded, kind), loaded.device)

@@ -1,4 +1,4 @@
-"""What one pass of a diffusion network says, as short lists of candidates: on their own, and behind
+"""The candidates of one pass of a block drafter, as short lists: unconditional, and conditioned on
 the token before.
 """
 
@@ -10,14 +10,16 @@ from typing import Any
 from ...events import Denoise
 from .trees import Choice
 
-HEAD = "Markov head"  # the name of its step, which the page knows
+HEAD = "Markov head"  # label of its recorded step; the page compares with it
 
-Row = list[tuple[int, float]]  # candidates of one position: (target id, probability), best first
+# candidates of one position: (target id, probability), likeliest first
+Candidates = list[tuple[int, float]]
+State = tuple[int, int]  # depth, token before it (-1: any)
 
 
-class Table:
-    """The candidates of neighbouring positions: by the block alone, and, where its network has a
-    Markov head, behind a given token before.
+class CandidateTable:
+    """The candidates of ``n`` neighbouring positions: by the block alone, and, where its drafter
+    has a Markov head, conditioned on the token before.
 
     Attributes:
         rows: per position the likeliest candidates by the block alone.
@@ -25,75 +27,80 @@ class Table:
 
     def __init__(
         self,
-        rows: list[Row],
+        rows: list[Candidates],
         ids: list[list[int]] | None = None,
-        behind: Any = None,
-        which: Any = None,
+        next_probs: Any = None,
+        next_index: Any = None,
     ) -> None:
         """
         Args:
-            ids: ``[n][C]`` candidates of the head. behind, which: ``[n - 1, P, k]`` arrays, for
-                position d + 1 behind candidate b < P of position d the likeliest probabilities and
-                which of its candidates they belong to. None: there is no head.
+            ids: ``[n][C]`` the candidates that the head knows; None: there is no head.
+            next_probs, next_index: numpy ``[n - 1, P, k]``: for position d + 1 after candidate b <
+                P of position d the likeliest probabilities, and which of the C candidates they
+                belong to.
         """
         self.rows = rows
-        self._ids, self._behind, self._which = ids, behind, which
+        self._ids, self._next_probs, self._next_index = ids, next_probs, next_index
+        # per position: token -> its place among the first P candidates
         self._places: list[dict[int, int] | None] = [None] * len(rows)
-        self._found: dict[tuple[int, int], Row] = {}
+        self._conditional: dict[State, Candidates] = {}
 
     @property
-    def follows(self) -> bool:
-        """Whether a Markov head was asked."""
+    def has_markov_head(self) -> bool:
+        """Whether a Markov head was evaluated."""
         return self._ids is not None
 
-    def after(self, d: int, before: int) -> Row | None:
-        """Candidates of position d behind the token ``before`` it, best first; None where the head
-        knows nothing about it.
+    def conditional(self, depth: int, prev: int) -> Candidates | None:
+        """The candidates at position ``depth`` after the token ``prev``, likeliest first; None
+        where the head says nothing about it.
         """
-        if d == 0 or self._ids is None:
+        if depth == 0 or self._ids is None:
             return None
-        row = self._found.get((d, before))
+        row = self._conditional.get((depth, prev))
         if row is None:
-            places = self._places[d - 1]
+            places = self._places[depth - 1]
             if places is None:
-                places = self._places[d - 1] = {
-                    token: b for b, token in enumerate(self._ids[d - 1][: self._behind.shape[1]])
-                }
-            b = places.get(before)
+                known = self._ids[depth - 1][: self._next_probs.shape[1]]
+                places = self._places[depth - 1] = {token: b for b, token in enumerate(known)}
+            b = places.get(prev)
             if b is None:
                 return None
-            ids = self._ids[d]
+            ids = self._ids[depth]
             pairs = zip(
-                self._which[d - 1, b].tolist(), self._behind[d - 1, b].tolist(), strict=True
+                self._next_index[depth - 1, b].tolist(),
+                self._next_probs[depth - 1, b].tolist(),
+                strict=True,
             )
-            row = self._found[d, before] = [(ids[c], p) for c, p in pairs if p > 0]
+            row = self._conditional[depth, prev] = [(ids[c], p) for c, p in pairs if p > 0]
         return row
 
-    def chain(self, start: int = 0, stop: int | None = None) -> list[Row]:
-        """Rows ``start`` to ``stop``, each behind the best token of the row before; the first one
-        by the block alone.
+    def chain(self, start: int = 0, stop: int | None = None) -> list[Candidates]:
+        """The candidates at positions ``start`` to ``stop``, each conditioned on the likeliest
+        token of the one before; the first by the block alone.
         """
-        out: list[Row] = []
-        for d in range(start, len(self.rows) if stop is None else stop):
-            out.append((self.after(d, out[-1][0][0]) if out else None) or self.rows[d])
+        out: list[Candidates] = []
+        for depth in range(start, len(self.rows) if stop is None else stop):
+            prev = out[-1][0][0] if out else None
+            row = None if prev is None else self.conditional(depth, prev)
+            out.append(row or self.rows[depth])
         return out
 
-    def choices(self) -> tuple[Callable[[Any], list[Choice]], Any]:
-        """``expand`` and ``start`` for :func:`.trees.best_first`: a state is (depth, the token
-        before); the same objects for the same state.
+    def choices(self) -> tuple[Callable[[State], list[Choice]], State]:
+        """``expand`` and ``start`` for :func:`.trees.best_first`. A state is (depth, token before);
+        equal states give the very same list.
         """
-        known: dict[tuple[int, int], list[Choice]] = {}
+        known: dict[State, list[Choice]] = {}
 
-        def expand(state: tuple[int, int]) -> list[Choice]:
-            d, before = state
-            if d >= len(self.rows):
+        def expand(state: State) -> list[Choice]:
+            depth, prev = state
+            if depth >= len(self.rows):
                 return []
-            row = self.after(d, before)
-            state = state if row is not None else (d, -1)
+            row = self.conditional(depth, prev)
+            state = state if row is not None else (depth, -1)
             found = known.get(state)
             if found is None:
                 found = known[state] = [
-                    (token, p, (d + 1, token), None) for token, p in row or self.rows[d]
+                    (token, p, (depth + 1, token), None) for token, p in row or self.rows[depth]
                 ]
             return found
 
@@ -101,13 +108,13 @@ class Table:
 
 
 def frame(
-    rows: Sequence[Row],
+    rows: Sequence[Candidates],
     ids: Sequence[int] | None = None,
     masked: Sequence[bool] | None = None,
     **more: Any,
 ) -> Denoise:
-    """One recorded denoising step: the candidates of each position, the guess shown there (default:
-    the best) and what is still a mask.
+    """One recorded denoising step: the candidates of each position, the token shown there (default:
+    the likeliest) and whether it is still a mask.
     """
     shown = list(ids) if ids is not None else [row[0][0] for row in rows]
     conf = [dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)]
@@ -120,11 +127,11 @@ def frame(
     )
 
 
-def frames(table: Table) -> list[Denoise]:
-    """A pass as it is recorded: every position by itself, then, where there is a Markov head, each
-    behind the best token before it.
+def frames(table: CandidateTable) -> list[Denoise]:
+    """The recorded steps of one pass: every position by the block alone; then, where there is a
+    Markov head, each conditioned on the likeliest token before it.
     """
-    if not table.follows:
+    if not table.has_markov_head:
         return [frame(table.rows, label="block")]
     return [
         frame(table.rows, label="block", steps=2),

@@ -1,5 +1,5 @@
-"""What the text so far says about the next token: the last place where the same words stood, and an
-n-gram model of it.
+"""What the text so far says about the next token: the last place where the same n-gram occurred,
+every token that followed it, and an n-gram model.
 """
 
 from __future__ import annotations
@@ -9,92 +9,93 @@ from collections.abc import Sequence
 
 
 class SuffixIndex:
-    """Finds where the longest suffix of a growing text occurred before, most recent first.
+    """Finds where the longest suffix of a growing text occurred before, most recent first (prompt
+    lookup decoding).
 
-    For every length n from ``shortest`` to ``longest`` it keeps the position after the last n-gram
-    of each kind, so an added token and a look-up both cost O(longest).
+    For every length n from ``shortest`` to ``longest`` it keeps the position behind the last
+    occurrence of each n-gram, so an added token and a look-up both cost O(longest).
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.lengths = range(longest, shortest - 1, -1)
         self.ids: list[int] = []
         # n-gram -> index of the token that followed it last
-        self._after: dict[tuple[int, ...], int] = {}
+        self._next: dict[tuple[int, ...], int] = {}
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Append tokens. An n-gram is entered only once its follower is known, so a suffix never
-        finds itself.
+        """Append tokens. An n-gram is entered only once the token behind it is known, so a suffix
+        never finds itself.
         """
         for token in ids:
             at = len(self.ids)
             for n in self.lengths:
                 if n <= at:
-                    self._after[tuple(self.ids[at - n :])] = at
+                    self._next[tuple(self.ids[at - n :])] = at
             self.ids.append(token)
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Catch up with a text that only grew."""
+    def extend_to(self, ids: Sequence[int]) -> None:
+        """Append what is new in ``ids``, the whole text, which starts with what is known."""
         self.extend(ids[len(self.ids) :])
 
     def continuation(self, gamma: int) -> tuple[list[int], int]:
         """Up to ``gamma`` tokens that followed the longest known suffix, and that suffix's length
         (0 = none was found).
 
-        A copy that runs into the end of the text goes on with its own tokens: a loop is continued
-        as a loop.
+        A copy that reaches the end of the text continues with its own tokens: a repeating text is
+        repeated again.
         """
         for n in self.lengths:
             if n > len(self.ids):
                 continue
-            at = self._after.get(tuple(self.ids[-n:]))
+            at = self._next.get(tuple(self.ids[-n:]))
             if at is not None:
                 period = len(self.ids) - at
                 return [self.ids[at + k % period] for k in range(gamma)], n
         return [], 0
 
 
-class Followers:
-    """What followed each short run of tokens in a growing text: up to ``most`` different tokens,
-    the last seen first.
+class ContinuationIndex:
+    """The tokens that followed each n-gram of a growing text: up to ``width`` different ones, the
+    last seen first.
 
     Where :class:`SuffixIndex` continues the text itself, this continues any path that a draft might
     take.
     """
 
-    def __init__(self, longest: int, most: int) -> None:
-        self.longest, self.most = longest, most
+    def __init__(self, longest: int, width: int) -> None:
+        self.longest, self.width = longest, width
         self.ids: list[int] = []
-        self._after: dict[tuple[int, ...], list[int]] = {}
+        self._next: dict[tuple[int, ...], list[int]] = {}
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Catch up with a text that only grew."""
+    def extend_to(self, ids: Sequence[int]) -> None:
+        """Append what is new in ``ids``, the whole text, which starts with what is known."""
         for token in ids[len(self.ids) :]:
             at = len(self.ids)
             for n in range(1, min(self.longest, at) + 1):
-                seen = self._after.setdefault(tuple(self.ids[at - n :]), [])
+                seen = self._next.setdefault(tuple(self.ids[at - n :]), [])
                 if token in seen:
                     seen.remove(token)
                 seen.insert(0, token)
-                del seen[self.most :]
+                del seen[self.width :]
             self.ids.append(token)
 
     def after(self, tail: tuple[int, ...]) -> tuple[Sequence[int], int]:
-        """Followers of the longest end of ``tail`` that is known, and that end's length (0 =
-        none).
+        """The tokens that followed the longest known suffix of ``tail``, and that suffix's length
+        (0 = none was found).
         """
         for n in range(min(self.longest, len(tail)), 0, -1):
-            seen = self._after.get(tail[len(tail) - n :])
+            seen = self._next.get(tail[len(tail) - n :])
             if seen:
                 return seen, n
         return (), 0
 
 
 class NgramModel:
-    """An n-gram model over token ids, built online, interpolated by Witten and Bell's estimate.
+    """An n-gram model over token ids, built online, with Witten-Bell interpolation.
 
-    p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where t(h) is the number of different
-    tokens seen after h and h' is h without its first token; below the empty history stands the
-    uniform distribution over ``vocab_size`` ids.
+    p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where c counts occurrences, t(h) is the
+    number of different tokens seen after h and h' is h without its first token; below the empty
+    history is the uniform distribution over ``vocab_size`` ids.
     """
 
     def __init__(self, order: int, vocab_size: int) -> None:
@@ -104,9 +105,9 @@ class NgramModel:
         self._counts: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
         self._totals: dict[tuple[int, ...], int] = defaultdict(int)
 
-    def extend(self, ids: Sequence[int]) -> None:
-        """Count more tokens of the same text."""
-        for token in ids:
+    def extend_to(self, ids: Sequence[int]) -> None:
+        """Count what is new in ``ids``, the whole text, which starts with what is known."""
+        for token in ids[len(self.ids) :]:
             at = len(self.ids)
             for n in range(min(self.order, at + 1)):
                 history = tuple(self.ids[at - n :])
@@ -114,10 +115,6 @@ class NgramModel:
                 row[token] = row.get(token, 0) + 1
                 self._totals[history] += 1
             self.ids.append(token)
-
-    def follow(self, ids: Sequence[int]) -> None:
-        """Catch up with a text that only grew."""
-        self.extend(ids[len(self.ids) :])
 
     def prob(self, history: Sequence[int], token: int) -> float:
         """p(token | the last order − 1 tokens of history), in O(order)."""
@@ -129,15 +126,3 @@ class NgramModel:
             kinds, total = len(row), self._totals[tuple(history[len(history) - n :])]
             p = (row.get(token, 0) + kinds * p) / (total + kinds)
         return p
-
-    def likely(self, history: Sequence[int], count: int) -> list[tuple[int, float]]:
-        """The ``count`` likeliest followers seen after the longest known history, with their
-        probabilities.
-        """
-        for n in range(min(self.order - 1, len(history)), -1, -1):
-            row = self._counts.get(tuple(history[len(history) - n :]))
-            if row:
-                return sorted(((v, self.prob(history, v)) for v in row), key=lambda pair: -pair[1])[
-                    :count
-                ]
-        return []

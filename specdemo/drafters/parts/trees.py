@@ -1,5 +1,5 @@
-"""Candidate trees: drafts merged by their common prefixes, the best-first tree of a table of
-marginals, and how many nodes pay.
+"""Candidate trees: drafts merged by their common prefixes, the best-first tree, how many of its
+nodes pay, and scores of a chain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .base import Draft
 
-# token, its probability, the state it leads to (None: nothing is known), a tag kept with its node
+# token, its probability, the state it leads to (None: a leaf), a tag kept with its node
 Choice = tuple[int, float, Any, Any]
 
 
@@ -44,10 +44,10 @@ class Trie:
         ids: Sequence[int],
         probs: Sequence[float | None] | None = None,
         origin: str = "draft",
-        parent: int = -1,
     ) -> list[int]:
         """Merge one chain; returns its node indices, fewer than its ids where the limit cut it."""
         path: list[int] = []
+        parent = -1
         for i, token in enumerate(ids):
             at = self.child(parent, token, probs[i] if probs else None, origin)
             if at is None:
@@ -62,30 +62,49 @@ class Trie:
 
 
 class Node(NamedTuple):
-    """One node of :func:`best_first`: its parent's index (-1 = the anchor), its token, its own and
-    its path's probability, and its choice's tag.
+    """One node of :func:`best_first`.
+
+    Attributes:
+        parent: index of its parent, -1 = the anchor.
+        prob: its probability given its parent. path_prob: that of the whole path to it.
+        tag: what its choice carried.
     """
 
     parent: int
     token: int
     prob: float
-    weight: float
+    path_prob: float
     tag: Any
+
+
+def tree_draft(nodes: Sequence[Node], origin: Sequence[str]) -> Draft:
+    """The nodes of :func:`best_first` as the engine takes them."""
+    return Draft(
+        [n.token for n in nodes],
+        [n.parent for n in nodes],
+        [n.prob for n in nodes],
+        origin=list(origin),
+    )
+
+
+def expected_tokens(nodes: Sequence[Node]) -> float:
+    """Tokens that a round with this tree is expected to write, the target's own included."""
+    return 1 + sum(n.path_prob for n in nodes)
 
 
 def best_first(
     expand: Callable[[Any], Sequence[Choice]], start: Any, budget: int, floor: float = 0.0
 ) -> list[Node]:
-    """The ``budget`` likeliest nodes of a tree of choices, likeliest first (DDTree, arXiv
-    2604.12989, where choices may depend on the path).
+    """The ``budget`` likeliest nodes of a tree, likeliest first (DDTree, arXiv 2604.12989; here the
+    choices may depend on the path).
 
     Args:
         expand: the choices in a state as (token, probability, next state or None, tag), likeliest
-            first; asked once for every node taken. For what one pass says, see
-            :meth:`.candidates.Table.choices`.
+            first; called once for every node taken. :meth:`.candidates.CandidateTable.choices`
+            gives those of one pass.
         start: state of the anchor.
         budget: most nodes.
-        floor: nodes whose path is less likely than this are left out.
+        floor: nodes whose path probability is not above this are left out.
     Returns:
         Nodes, every prefix of which is a tree; no tree of that size has a larger sum of path
         probabilities.
@@ -93,45 +112,48 @@ def best_first(
     nodes: list[Node] = []
     # -path probability, tie-break, parent, rank, parent's path probability, choices
     heap: list[tuple[float, int, int, int, float, Sequence[Choice]]] = []
-    made = 0
+    pushed = 0
 
-    def offer(parent: int, rank: int, above: float, choices: Sequence[Choice]) -> None:
-        nonlocal made
+    def push(parent: int, rank: int, parent_prob: float, choices: Sequence[Choice]) -> None:
+        nonlocal pushed
         if rank < len(choices):
-            heapq.heappush(heap, (-above * choices[rank][1], made, parent, rank, above, choices))
-            made += 1
+            entry = (-parent_prob * choices[rank][1], pushed, parent, rank, parent_prob, choices)
+            heapq.heappush(heap, entry)
+            pushed += 1
 
-    offer(-1, 0, 1.0, expand(start))
+    push(-1, 0, 1.0, expand(start))
     while heap and len(nodes) < budget:
-        weight, _, parent, rank, above, choices = heapq.heappop(heap)
-        if -weight <= floor:
+        # 1) the likeliest node that is not in the tree yet
+        negative, _, parent, rank, parent_prob, choices = heapq.heappop(heap)
+        if -negative <= floor:
             break
-        token, prob, after, tag = choices[rank]
-        nodes.append(Node(parent, token, prob, -weight, tag))
-        offer(parent, rank + 1, above, choices)
-        if after is not None:
-            offer(len(nodes) - 1, 0, -weight, expand(after))
+        token, prob, state, tag = choices[rank]
+        nodes.append(Node(parent, token, prob, -negative, tag))
+        # 2) its next sibling and its first child become possible
+        push(parent, rank + 1, parent_prob, choices)
+        if state is not None:
+            push(len(nodes) - 1, 0, -negative, expand(state))
     return nodes
 
 
 def nodes_that_pay(
-    weights: Sequence[float], row_ms: Callable[[int], float], draft_ms: float
+    path_probs: Sequence[float], pass_ms: Callable[[int], float], draft_ms: float
 ) -> tuple[int, float]:
     """How many of the likeliest nodes to verify so that expected tokens per millisecond are highest
     (CaDDTree, arXiv 2606.01813).
 
     Args:
-        weights: probability that each node is reached and right, falling.
-        row_ms: expected milliseconds of a target pass of that many rows (anchor included).
+        path_probs: probability that each node and its path are right, falling.
+        pass_ms: expected milliseconds of a target pass of that many rows (anchor included).
         draft_ms: milliseconds the draft has cost already.
     Returns:
-        The number of nodes and the expected tokens per millisecond with them. All sizes are looked
-        at: a measured curve has steps.
+        The number of nodes and the expected tokens per millisecond with them. Every size is tried,
+        because a measured cost curve has steps.
     """
-    best, best_rate, expected = 0, 1.0 / max(row_ms(1) + draft_ms, 1e-9), 1.0
-    for n, weight in enumerate(weights, 1):
-        expected += weight
-        rate = expected / max(row_ms(n + 1) + draft_ms, 1e-9)
+    best, best_rate, expected = 0, 1.0 / max(pass_ms(1) + draft_ms, 1e-9), 1.0
+    for n, path_prob in enumerate(path_probs, 1):
+        expected += path_prob
+        rate = expected / max(pass_ms(n + 1) + draft_ms, 1e-9)
         if rate > best_rate:
             best, best_rate = n, rate
     return best, best_rate
@@ -161,10 +183,8 @@ def boundary_scores(conf: Sequence[float]) -> list[float]:
     return scores
 
 
-def branching(parent: Sequence[int]) -> list[int]:
-    """Depths i along the tree's first path after which it branches: where the tree itself expects a
-    boundary.
-    """
+def branch_depths(parent: Sequence[int]) -> list[int]:
+    """Depths i along the tree's first path after which it branches."""
     children: dict[int, list[int]] = {}
     for node, above in enumerate(parent):
         children.setdefault(above, []).append(node)

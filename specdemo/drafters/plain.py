@@ -1,10 +1,8 @@
-"""Plain decoding: nothing is drafted, every round is one token. The baseline, in the same
+"""Plain decoding: nothing is drafted, every round writes one token. The baseline, in the same
 engine.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from .parts.base import Context, Draft, Verdict
 from .parts.params import MethodParams
@@ -18,8 +16,8 @@ class PlainDrafter:
     layer_ids: tuple[int, ...] = ()
     weights = "none"
 
-    def __init__(self, loaded: Any = None, params: Params | None = None) -> None:
-        pass
+    def __init__(self, loaded: object, params: Params) -> None:
+        self.params = params
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         pass
