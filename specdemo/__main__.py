@@ -154,7 +154,7 @@ def _models(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from .events import load_trace
+    from .traces import load_trace
     from .files import atomic_write
     from .ui.export import export_html
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass
+from typing_extensions import Self
 
 from .drafters import METHODS
 from .drafters.parts.base import Rule
 from .errors import UserError
+from .events import Rule
 
 Lanes = Literal["both", "spec", "ar"]
 Check = Literal["", "exact"]

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .errors import UserError
-from .events import Done, DraftMade, Event, Prefill, Verify, save_trace
+from .events import Done, DraftMade, Event, Prefill, Verify
+from .traces import save_trace
 
 STYLES = {
     "accepted": "bold blue",

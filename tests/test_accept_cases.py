@@ -65,14 +65,14 @@ def test_match_walks_the_tree_and_asks_only_what_it_needs():
     )
     rows = Fixed([0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0])
     kept = accept(draft, rows)
-    assert (kept.path, kept.token, kept.asked) == ([1, 3], 3, [0, 2, 4])
-    assert rows.asked == kept.asked
+    assert (kept.path, kept.token, kept.rows) == ([1, 3], 3, [0, 2, 4])
+    assert rows.asked == kept.rows
 
 
 def test_an_empty_draft_is_a_plain_round():
     for rule in module.RULES:
         kept = accept(Draft(), Fixed([0, 1, 0]), rule)
-        assert (kept.path, kept.token, kept.asked) == ([], 1, [0])
+        assert (kept.path, kept.token, kept.rows) == ([], 1, [0])
 
 
 def test_a_one_hot_target_makes_every_rule_match():
@@ -160,18 +160,23 @@ def test_self_selection_takes_the_longest_expected_streak():
     for seed in range(20):
         kept = accept(draft, rows, "point-mass", torch.Generator().manual_seed(seed))
         assert kept.chosen == 1
-        assert kept.streaks == pytest.approx([0.5 + 0.5 * 0.2, 0.4 + 0.4 * 1.0, 0.6])
+        assert kept.target_scores == pytest.approx([0.5 + 0.5 * 0.2, 0.4 + 0.4 * 1.0, 0.6])
         # stops at the first rejection; the second token is certain
         assert kept.path in ([], [2, 3])
         assert kept.token == 2 if kept.path else kept.token != 2
-    assert set(kept.asked) >= {0, 1, 3}
+    assert set(rows.asked) >= {0, 1, 3}
 
 
 def test_self_selection_on_drafts_of_different_length():
     draft = Draft(tokens=[1, 1, 0], parent=[-1, 0, -1], draws=[[2], [], [0, 1]])
     rows = Fixed([0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0])
     kept = accept(draft, rows, "point-mass")
-    assert (kept.path, kept.token, kept.chosen, kept.streaks) == ([0, 1], 0, 2, [0.0, 0.0, 2.0])
+    assert (kept.path, kept.token, kept.chosen, kept.target_scores) == (
+        [0, 1],
+        0,
+        2,
+        [0.0, 0.0, 2.0],
+    )
 
 
 def test_what_is_not_lossless_is_refused():

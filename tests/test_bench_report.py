@@ -115,6 +115,7 @@ def fake_race(log):
             "versions": {"torch": "1"},
             "cost_ms": {"1": 10.0, "2": 11.0, "4": 12.0},
             "ar_width": 2,
+            "baseline_ms": 10.0,
         }
         yield Start(
             prompt=request.prompt,
@@ -155,6 +156,7 @@ def fake_race(log):
                     draft_seconds=0.001,
                     verify_seconds=0.008,
                     rest_seconds=0.001,
+                    predicted_ms=13.0,
                 )
             result["spec"] = {
                 "tokens": 5,
@@ -191,7 +193,7 @@ def test_runners_read_the_races_events(log):
         plain.predicted_seconds,
     ) == ("a", 0.04, 110.0, [], None)
     assert (spec.text, spec.accepted, spec.rows, spec.draft_seconds) == ("b", [2, 1], [4, 4], 0.002)
-    assert spec.predicted_seconds == pytest.approx(2 * 0.012 + 0.002) and spec.baseline_ms == 10.0
+    assert spec.predicted_seconds == pytest.approx(2 * 0.013) and spec.baseline_ms == 10.0
     assert "facts" not in spec.to_dict() and spec.facts["hardware"] == "an abacus"
 
 

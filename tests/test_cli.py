@@ -17,8 +17,8 @@ from rich.console import Console
 
 from specdemo.__main__ import _parser, main
 from specdemo.errors import UserError
-from specdemo.events import load_trace, save_trace
 from specdemo.terminal import Printer, verdict
+from specdemo.traces import load_trace, save_trace
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")

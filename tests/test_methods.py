@@ -316,7 +316,7 @@ def test_specdiff2_merges_its_draws_and_says_who_went_where(monkeypatch):
     for one, nodes in zip(draft.notes["drafts"], draft.draws, strict=True):
         assert one["nodes"] == nodes and one["ids"] == [draft.tokens[n] for n in nodes]
         q = [dict(enumerate(row))[t] for row, t in zip(rows, one["ids"], strict=True)]
-        assert one["score"] == pytest.approx(q[0] + q[0] * q[1])
+        assert one["drafter_score"] == pytest.approx(q[0] + q[0] * q[1])
         assert [draft.parent[n] for n in nodes] == [-1, *nodes[:-1]]
     assert len(set(zip(draft.parent, draft.tokens, strict=True))) == len(draft.tokens)
     assert draft.notes["chosen"] == 0
@@ -446,7 +446,7 @@ def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):
     assert draft.notes["paths"][0]["ids"] == draft.tokens
     from specdemo.drafters.parts.base import Verdict
 
-    drafter.observe(Verdict([0, 1], 5, [4, 2, 5, None]))
+    drafter.observe(Verdict([0, 1], 5))
     # two tokens before its end, both right: longer again
     assert (drafter.control.gen, drafter.control.acc, drafter.control.k) == (2, 2, 7)
 
@@ -516,7 +516,7 @@ def test_looking_changes_nothing_and_every_draft_is_a_tree(monkeypatch, name):
             from specdemo.drafters.parts.base import Verdict
 
             path = [0] if turn % 3 and draft.tokens and draft.parent[0] == -1 else []
-            drafter.observe(Verdict(path, turn % V, [None] * (len(draft.tokens) + 1), 0.002, 0.02))
+            drafter.observe(Verdict(path, turn % V, 0.002, 0.02))
             ids = ids + [draft.tokens[i] for i in path] + [turn % V]
         runs.append(tokens)
     assert runs[0] == runs[1]

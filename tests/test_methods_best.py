@@ -223,7 +223,7 @@ def test_drafting_is_paused_when_nothing_is_accepted_and_plain_rounds_go_on(monk
                 and draft.frames == []
                 and draft.notes["why"].startswith("drafting is paused")
             )
-        drafter.observe(Verdict([], turn % 6, [turn % 6] + [None] * len(draft.tokens), 0.003, 0.02))
+        drafter.observe(Verdict([], turn % 6, 0.003, 0.02))
         ids = [*ids, turn % 6]
     assert plain > 85 and 3 < len(net.passes) < 35
     # tried again later, the drafter has read everything that was committed in between
@@ -260,7 +260,7 @@ def test_while_drafting_is_paused_copies_go_on(monkeypatch, clock):
             path.append(child)
             at = child
         nxt = ids[-5 + len(path) % 5]
-        drafter.observe(Verdict(path, nxt, [None] * (len(draft.tokens) + 1), 0.0, 0.02))
+        drafter.observe(Verdict(path, nxt, 0.0, 0.02))
         ids = ids + [draft.tokens[i] for i in path] + [nxt]
         tokens += len(path) + 1
     assert tokens > 60 and len(net.passes) <= 2
@@ -274,14 +274,14 @@ def test_without_adaptive_every_round_drafts(monkeypatch, clock):
         drafter.propose(
             context([1, 2, 3, 4], (0, 3) if not turn else (3, 0), pass_ms=lambda n: 20.0)
         )
-        drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+        drafter.observe(Verdict([], 0, 0.003, 0.02))
     assert len(net.passes) == 30
 
 
 def test_a_round_the_engine_did_alone_teaches_nothing(monkeypatch, clock):
     drafter = start(monkeypatch, FakeNet(wrong, block_size=16))
     drafter.propose(context([1, 2, 3, 4], (0, 3), pass_ms=lambda n: 20.0))
-    drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+    drafter.observe(Verdict([], 0, 0.003, 0.02))
     seen = dict(drafter.calibration._seen)
-    drafter.observe(Verdict([], 0, [0], 0.003, 0.02))
+    drafter.observe(Verdict([], 0, 0.003, 0.02))
     assert drafter.calibration._seen == seen and drafter.rounds == 1

@@ -122,10 +122,13 @@ def test_self_selection_shows_the_targets_own_scores(engine):
                 # the event tells p only along the path that was walked
                 known = p[: p.index(None)] if None in p else p
                 low, rest = expected_streak(known), math.prod(known) * (len(p) - len(known))
-                assert low - 1e-5 <= one["score"] <= low + rest + 1e-5 and one["own"] > 0
+                assert low - 1e-5 <= one["target_score"] <= low + rest + 1e-5
+                assert one["drafter_score"] > 0
                 seen += 1
             if seen:
-                scores = [one["score"] for one in made.notes["drafts"]] if made.tokens else [0]
+                scores = (
+                    [one["target_score"] for one in made.notes["drafts"]] if made.tokens else [0]
+                )
                 assert scores[made.notes.get("chosen", 0)] == max(scores)
     assert seen >= 6
 

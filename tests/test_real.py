@@ -16,9 +16,10 @@ import torch
 from specdemo.drafters import METHODS
 from specdemo.engine import race
 from specdemo.errors import UserError
-from specdemo.events import Done, DraftMade, Verify, load_trace
+from specdemo.events import Done, DraftMade, Verify
 from specdemo.models.drafters import load_drafter
 from specdemo.request import Request, Sampling
+from specdemo.traces import load_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 MATHS = (

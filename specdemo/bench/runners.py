@@ -150,8 +150,8 @@ def _run_result(start: Start, rounds: list[Verify], done: Done) -> RunResult:
         rows=[v.rows for v in rounds],
         draft_seconds=lane.get("draft_seconds", 0.0),
         verify_seconds=lane.get("verify_seconds", 0.0),
-        predicted_seconds=_predicted_seconds(start, rounds),
-        baseline_ms=_baseline_ms(start),
+        predicted_seconds=_predicted_seconds(rounds),
+        baseline_ms=start.baseline_ms,
         result=result,
         facts={name: getattr(start, name) for name in FACTS},
     )
@@ -171,18 +171,6 @@ FACTS = (
 )
 
 
-def _predicted_seconds(start: Start, rounds: list[Verify]) -> float | None:
-    cost = {int(rows): ms for rows, ms in start.cost_ms.items()}
-    if not rounds or not all(v.rows in cost for v in rounds):
-        return None
-    return sum(cost[v.rows] / 1e3 + v.draft_seconds for v in rounds)
-
-
-def _baseline_ms(start: Start) -> float | None:
-    cost = {int(rows): ms for rows, ms in start.cost_ms.items()}
-    if not cost:
-        return None
-    return min(
-        [cost[w] for w in (1, start.ar_width) if w in cost]
-        + [start.one_row_ms] * bool(start.one_row_ms)
-    )
+def _predicted_seconds(rounds: list[Verify]) -> float | None:
+    known = [v.predicted_ms for v in rounds if v.predicted_ms is not None]
+    return sum(known) / 1e3 if rounds and len(known) == len(rounds) else None

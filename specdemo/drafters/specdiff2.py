@@ -63,13 +63,13 @@ class SpecDiff2:
                 {
                     "ids": ids[: len(nodes)],
                     "nodes": nodes,
-                    "score": expected_streak(probs[: len(nodes)]),
+                    "drafter_score": expected_streak(probs[: len(nodes)]),
                 }
             )
         frames = [frame([row[:SHOWN] for row in rows], label="block")] if context.record else []
         notes = {
             "drafts": drafts,
-            "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["score"]),
+            "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["drafter_score"]),
         }
         return trie.draft(draws=[one["nodes"] for one in drafts], frames=frames, notes=notes)
 

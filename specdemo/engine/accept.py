@@ -3,8 +3,8 @@ candidates.
 
 All three are lossless. *match* keeps the sample itself: every kept token is the one plain decoding
 would have picked. *ratio* and *point-mass* keep the distribution: the text differs from plain
-decoding's, its law does not. With a one-hot target distribution (greedy) the three coincide. Pure
-functions; the only state is the generator that is handed in.
+decoding's, its distribution does not. With a one-hot target distribution (greedy) the three
+coincide. Pure functions; the only state is the generator that is handed in.
 
 Rows are numbered as the target computes them: row 0 is what follows the anchor, row i + 1 what
 follows node i.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
@@ -44,22 +45,36 @@ class Rows(Protocol):
 
 @dataclass
 class Accepted:
-    """What is kept of one draft.
+    """What a round writes.
 
     Attributes:
         path: indices of the accepted nodes, from the anchor down.
-        token: the target's own next token: a correction, or a bonus when everything was accepted.
-        asked: the rows that were looked at, ascending.
+        tokens: the accepted nodes' tokens and then the target's own: a correction, or a bonus when
+            everything was accepted.
         chosen: which of ``draft.draws`` self-selection took, None where nothing was selected.
-        streaks: expected accepted tokens of each of ``draft.draws`` under self-selection, else
-            empty.
+        target_scores: expected accepted tokens of each of ``draft.draws`` by the target's
+            probabilities, where those decided, else empty.
     """
 
     path: list[int]
-    token: int
-    asked: list[int]
+    tokens: list[int]
     chosen: int | None = None
-    streaks: list[float] = field(default_factory=list)
+    target_scores: list[float] = field(default_factory=list)
+
+    @classmethod
+    def along(cls, draft: Draft, path: list[int], token: int) -> Accepted:
+        """The nodes of ``path``, then the target's own ``token``."""
+        return cls(path, [*(draft.tokens[node] for node in path), token])
+
+    @property
+    def token(self) -> int:
+        """The target's own token, the next anchor."""
+        return self.tokens[-1]
+
+    @property
+    def rows(self) -> list[int]:
+        """The target's row that chose each of ``tokens``."""
+        return [0, *(node + 1 for node in self.path)]
 
 
 class AcceptanceRng:
@@ -86,9 +101,9 @@ class AcceptanceRng:
                 "The target's probabilities are not numbers here; try dtype float32 or a higher"
                 " temperature."
             )
-        at = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
-        # only if the product was rounded up to the total
-        return at if at < p.shape[0] else int(p.nonzero()[-1])
+        token = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
+        # past the end only if the product was rounded up to the total
+        return token if token < p.shape[0] else int(p.nonzero()[-1])
 
 
 def accept(
@@ -115,11 +130,9 @@ def accept(
         return _ratio(draft, draws, rows, AcceptanceRng(generator, sum(map(len, draws)) + 1))
     if rule == "point-mass":
         accept_rng = AcceptanceRng(generator, len(draft.tokens) + 1)
-        return (
-            _self_selection(draft, rows, accept_rng)
-            if draft.draws
-            else _point_mass(draft, rows, accept_rng)
-        )
+        if draft.draws:
+            return _self_selection(draft, draft.draws, rows, accept_rng)
+        return _point_mass(draft, rows, accept_rng)
     raise UserError(f"There is no acceptance rule “{rule}”; choose from: {', '.join(RULES)}.")
 
 
@@ -128,16 +141,12 @@ def _walk(draft: Draft, nodes: Iterable[int], choose: Callable[[int], int]) -> A
     child = {(draft.parent[node], draft.tokens[node]): node for node in nodes}
     path: list[int] = []
     while True:
-        at = path[-1] if path else -1
-        token = choose(at + 1)
-        node = child.get((at, token))
+        last = path[-1] if path else -1
+        token = choose(last + 1)
+        node = child.get((last, token))
         if node is None:
-            return Accepted(path, token, _asked(path))
+            return Accepted.along(draft, path, token)
         path.append(node)
-
-
-def _asked(path: list[int]) -> list[int]:
-    return [0, *sorted(node + 1 for node in path)]
 
 
 # -- point mass ------------------------------------------------------------------------------------
@@ -146,38 +155,36 @@ def _asked(path: list[int]) -> list[int]:
 def _point_mass(draft: Draft, rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
     """Try siblings in order: accept x with p(x), else go on with p without x, renormalised.
 
-    Drawing y ~ p once and keeping the sibling that equals y is the same law (each x is kept with
-    p(x), and otherwise y follows p without the siblings), with no renormalising that could run out
-    of mass.
+    Drawing y ~ p once and keeping the sibling that equals y is the same distribution (each x is
+    kept with p(x), and otherwise y follows p without the siblings), with no renormalising that
+    could run out of mass.
     """
     return _walk(
         draft, range(len(draft.tokens)), lambda row: accept_rng.categorical(rows.probs(row))
     )
 
 
-def _self_selection(draft: Draft, rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
+def _self_selection(
+    draft: Draft, draws: list[list[int]], rows: Rows, accept_rng: AcceptanceRng
+) -> Accepted:
     """SpecDiff-2's Algorithm 1 with its two slips mended: it stops at the first rejection and adds
     the bonus token.
 
-    The choice depends on p and on the drafts, never on the coins that accept, so the point-mass
+    The choice depends on p and on the drafts, never on the draws that accept, so the point-mass
     rule after it stays exact.
     """
-    draws = draft.draws or []
-    known: dict[int, torch.Tensor] = {}
-
-    def probs(row: int) -> torch.Tensor:
-        if row not in known:
-            known[row] = rows.probs(row)
-        return known[row]
-
+    probs = cache(rows.probs)
+    # 1) The target's probability of every drafted token behind its parent.
     p = {
         node: float(probs(draft.parent[node] + 1)[draft.tokens[node]])
         for node in {n for draw in draws for n in draw}
     }
-    streaks = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]  # Eq. 7
-    chosen = max(range(len(draws)), key=streaks.__getitem__)
+    # 2) The draft with the most expected tokens (Eq. 7).
+    scores = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]
+    chosen = max(range(len(draws)), key=scores.__getitem__)
+    # 3) Point mass along it alone.
     kept = _walk(draft, draws[chosen], lambda row: accept_rng.categorical(probs(row)))
-    return Accepted(kept.path, kept.token, sorted(known), chosen, streaks)
+    return Accepted(kept.path, kept.tokens, chosen, scores)
 
 
 # -- ratio -----------------------------------------------------------------------------------------
@@ -211,30 +218,35 @@ def _chain(parent: list[int]) -> list[int]:
 
 
 def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, accept_rng: AcceptanceRng) -> Accepted:
-    """Recursive rejection: each draft that is still alive may place its next token; each failure
-    takes its q out of p.
+    """Recursive rejection: each draft that agrees with the path so far may place its next token;
+    each failure takes its q out of p.
 
     Exact when the drafts are independent and q is the distribution each token was sampled from,
-    given what was fixed before it.
-    A token drafted twice is tried twice: its second try fails, but takes q out of p once more.
+    given what was fixed before it. A token drafted twice is tried twice: its second try fails, but
+    takes q out of p once more.
     """
-    by_draft = draft.q is not None and draft.q.dim() == 3
-    alive, path = list(range(len(draws))), []
+    agreeing, path = list(range(len(draws))), []
     while True:
-        depth, at = len(path), path[-1] if path else -1
-        p = rows.probs(at + 1)
-        alive = [k for k in alive if len(draws[k]) > depth]
-        for k in alive:
+        depth, last = len(path), path[-1] if path else -1
+        p = rows.probs(last + 1)
+        agreeing = [k for k in agreeing if len(draws[k]) > depth]
+        for k in agreeing:
             node = draws[k][depth]
-            q = _fitted(draft.q[k, depth] if by_draft else draft.q[node], p)
-            p_x, q_x = (float(law[draft.tokens[node]]) for law in (p, q))
+            q = _padded(_proposal(draft, node, k, depth), p.shape[0])
+            p_x, q_x = float(p[draft.tokens[node]]), float(q[draft.tokens[node]])
             if accept_rng.bernoulli(p_x / q_x if q_x > 0 else 0.0):
                 break
             p = _residual(p, q)
         else:
-            return Accepted(path, accept_rng.categorical(p), _asked(path))
+            return Accepted.along(draft, path, accept_rng.categorical(p))
         path.append(node)
-        alive = [k for k in alive if draws[k][depth] == node]
+        agreeing = [k for k in agreeing if draws[k][depth] == node]
+
+
+def _proposal(draft: Draft, node: int, draw: int, depth: int) -> torch.Tensor:
+    """``[V]`` the distribution a node was sampled from, see ``Draft.q``."""
+    assert draft.q is not None
+    return draft.q[draw, depth] if draft.q.dim() == 3 else draft.q[node]
 
 
 def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -244,11 +256,9 @@ def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return rest / mass if mass > 0 and math.isfinite(mass) else p
 
 
-def _fitted(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """q over as many ids as p: targets pad their vocabulary, and no drafter draws from the
-    padding.
-    """
-    missing = p.shape[0] - q.shape[0]
+def _padded(q: torch.Tensor, size: int) -> torch.Tensor:
+    """q over ``size`` ids: targets pad their vocabulary, and no drafter draws from the padding."""
+    missing = size - q.shape[0]
     if missing < 0:
         raise UserError(
             "The drafter's vocabulary is larger than the target's; choose a drafter made for this"

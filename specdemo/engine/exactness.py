@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from ..events import ExactCheck, FirstDifference
 from ..request import Request
 from .cost import VERIFY_WIDTH
 from .lane import Lane
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
-def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[str, Any] | None:
+def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> FirstDifference | None:
     """Where two lanes' outputs part, with the gap between ``other``'s two best logits there (0 = an
     exact tie); None if nowhere.
     """
@@ -27,14 +28,9 @@ def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> dict[
     return None
 
 
-def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dict[str, Any]:
+def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> ExactCheck:
     """Compare a finished speculative lane with plain decoding at the fixed verify width (bit for
     bit) and with the one-row kernel (by token).
-
-    Returns:
-        ``identical`` (tokens and every bit of the logits they were chosen from, against the fixed
-        width), ``positions`` compared, ``unequal`` rows of logits, ``max_difference`` between them,
-        ``reference_width``, and ``one_row`` {identical, first_difference}.
     """
     reference = _decode(engine, request, spec, limit, VERIFY_WIDTH)
     one_row = _decode(engine, request, spec, limit, 1, "masked")
@@ -43,7 +39,6 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> dic
     difference = first_difference(spec, one_row)
     return {
         "identical": spec.output == reference.output and not unequal,
-        "same_tokens": spec.output == reference.output,
         "positions": len(pairs),
         "unequal": unequal,
         "max_difference": max((float((a - b).abs().max()) for a, b in pairs), default=0.0),

@@ -7,20 +7,43 @@ for both lanes alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..drafters.parts.base import Context, Draft, Drafter, Verdict
-from ..events import ArToken, DraftMade, Event, Prefill
+from ..events import (
+    ArToken,
+    DraftMade,
+    DraftNotes,
+    Event,
+    FinishReason,
+    LaneName,
+    LaneTotals,
+    Prefill,
+    Rule,
+)
 from ..request import Request
 from .accept import Accepted, accept
 from .sampling import Noise, Rows
 from .text import StopRule
-from .verify_event import verify_event
+from .verify_event import Round, RoundSeconds, verify_event
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+
+class Stopwatch:
+    """Splits the time since it was made into laps, each read after the device is done."""
+
+    def __init__(self, now: Callable[[], float]):
+        self._now, self._last = now, now()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        before, self._last = self._last, self._now()
+        return self._last - before
 
 
 class Lane:
@@ -43,29 +66,27 @@ class Lane:
         attention: str = "layout_invariant",
     ):
         self.engine, self.request, self.drafter = engine, request, drafter
-        self.name = "ar" if drafter is None else "spec"
+        self.name: LaneName = "ar" if drafter is None else "spec"
         # all rules are the same rule where p is one-hot
-        self.rule = "match" if request.sampling.greedy else request.rule
+        self.rule: Rule = "match" if request.sampling.greedy else request.rule
         self.width, self.attention = width or engine.costs.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
-        capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
-        self.cache = engine.target.new_cache(capacity)
+        self.capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
+        self.cache = engine.target.new_cache(self.capacity)
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
-        # acceptance coins: never the noise the picks use
+        # three independent streams: the target's noise, acceptance, the drafter
         self.accept_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
         self.draft_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
         self.taps = tuple(drafter.layer_ids) if drafter else ()
-        self.features: list[torch.Tensor] = []
-        self.features_from = 0
-        self.capacity = capacity
+        self.features: list[torch.Tensor] = []  # of tokens the drafter has not taken yet
+        self.features_from = 0  # the absolute position of the first of them
         self.clock = self.ttft = self.draft_seconds = self.verify_seconds = 0.0
+        self.predicted_ms = 0.0
         self.rounds = self.accepted = self.drafting_rounds = 0
-        # what the rounds should have cost by the curve measured at load
-        self.predicted_seconds = 0.0
         self.gaps: list[float] = []
         self.logits: list[torch.Tensor] = []
-        self.finish: str | None = None
+        self.finish: FinishReason | None = None
 
     @property
     def output(self) -> list[int]:
@@ -74,16 +95,16 @@ class Lane:
     @torch.inference_mode()
     def prefill(self) -> Prefill:
         """Read the prompt and choose the first token."""
-        began = self.engine.now()
+        timer = Stopwatch(self.engine.now)
         logits, features = self.engine.target.prefill(self.cache, self.ids, self.taps)
         rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         if self.drafter:
             self.drafter.start(list(self.ids), self.capacity)
-        self.ttft = self.engine.now() - began
+        self.ttft = timer.lap()
         if features is not None:
             self.features.append(features)
-        text = self._keep(rows, [(0, token)])[0][1]
+        ((_, text),) = self._keep(rows, [0], [token])
         return Prefill(
             self.name,
             token,
@@ -95,20 +116,20 @@ class Lane:
 
     @torch.inference_mode()
     def advance(self) -> list[Event]:
-        """One round: a plain step, or draft, verify, keep."""
-        return [self._plain()] if self.drafter is None else self._round()
+        """One round: a plain step, or draft, verify, accept."""
+        return [self._plain()] if self.drafter is None else self._round(self.drafter)
 
     def _plain(self) -> ArToken:
-        began = self.engine.now()
+        timer = Stopwatch(self.engine.now)
         logits, _ = self.engine.target.verify(
             self.cache, self.ids[-1], [], [], self.width, attention=self.attention
         )
         rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         self.cache.commit([])
-        self.clock += self.engine.now() - began
+        self.clock += timer.lap()
         self.rounds += 1
-        text = self._keep(rows, [(0, token)])[0][1]
+        ((_, text),) = self._keep(rows, [0], [token])
         return ArToken(
             len(self.output) - 1,
             token,
@@ -118,12 +139,14 @@ class Lane:
             self.engine.vocab([token]),
         )
 
-    def _round(self) -> list[Event]:
-        began = self.engine.now()
-        draft = self._propose()
-        drafted = self.engine.now()
-        n = len(draft.tokens)
-        width = self.engine.costs.width_for(n + 1)
+    def _round(self, drafter: Drafter) -> list[Event]:
+        timer = Stopwatch(self.engine.now)
+        # 1) Draft a tree of candidates behind the anchor.
+        draft = self._propose(drafter)
+        draft_seconds = timer.lap()
+        # 2) One pass of the target over the anchor and all candidates.
+        live = len(draft.tokens) + 1
+        width = self.engine.costs.width_for(live)
         logits, features = self.engine.target.verify(
             self.cache,
             self.ids[-1],
@@ -133,37 +156,38 @@ class Lane:
             self.taps,
             "cascade" if draft.cascade else self.attention,
         )
+        # 3) Accept a path, add the target's own token, keep nothing else in the cache.
         rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
         accepted = accept(draft, rows, self.rule, self.accept_rng)
         self.cache.commit(accepted.path)
         if features is not None:
-            self.features.append(features[[0, *(node + 1 for node in accepted.path)]])
-        verified = self.engine.now()
-        picks: list[int | None] = [None] * (n + 1)
-        for row, token in zip(
-            [0, *(node + 1 for node in accepted.path)],
-            [*(draft.tokens[node] for node in accepted.path), accepted.token],
-            strict=True,
-        ):
-            picks[row] = token
-        self.drafter.observe(
-            Verdict(accepted.path, accepted.token, picks, drafted - began, verified - drafted)
+            self.features.append(features[accepted.rows])
+        verify_seconds = timer.lap()
+        # 4) Tell the drafter.
+        drafter.observe(Verdict(accepted.path, accepted.token, draft_seconds, verify_seconds))
+        seconds = RoundSeconds(draft_seconds, verify_seconds, timer.lap())
+        # 5) Off the clock: text, figures and events.
+        predicted_ms = self.engine.costs.predicted_ms(live, draft_seconds * 1e3)
+        self.clock += seconds.total
+        self.draft_seconds += seconds.draft
+        self.verify_seconds += seconds.verify
+        self.predicted_ms += predicted_ms
+        kept = self._keep(rows, accepted.rows, accepted.tokens)
+        done = Round(
+            self.rounds, draft, rows, accepted, kept, width, seconds, predicted_ms, self.clock
         )
-        ended = self.engine.now()
-        self.clock += ended - began
-        self.draft_seconds += drafted - began
-        self.verify_seconds += verified - drafted
-        self.predicted_seconds += (
-            self.engine.costs.predicted_ms(n + 1, (drafted - began) * 1e3) / 1e3
-        )
-        return self._report(
-            draft, rows, accepted, width, (drafted - began, verified - drafted, ended - verified)
-        )
+        self.rounds += 1
+        self.drafting_rounds += live > 1
+        self.accepted += min(len(kept), len(accepted.path))
+        return [
+            *self._draft_events(done),
+            verify_event(done, self.engine.vocab, self.request.record),
+        ]
 
-    def _propose(self) -> Draft:
+    def _propose(self, drafter: Drafter) -> Draft:
         if self.limit - len(self.output) <= 1:
             return Draft()  # one token to go: the target writes it itself
-        return self.drafter.propose(
+        return drafter.propose(
             Context(
                 ids=self.ids,
                 take_features=self._take_features,
@@ -187,64 +211,36 @@ class Lane:
         self.features, self.features_from = [], start + len(rows)
         return rows, start
 
-    def _report(
-        self,
-        draft: Draft,
-        rows: Rows,
-        accepted: Accepted,
-        width: int,
-        seconds: tuple[float, float, float],
-    ) -> list[Event]:
-        path_rows = [0, *(node + 1 for node in accepted.path)]
-        tokens = [*(draft.tokens[node] for node in accepted.path), accepted.token]
-        kept = self._keep(rows, list(zip(path_rows, tokens, strict=True)))
-        round_number, n = self.rounds, len(draft.tokens)
-        self.rounds += 1
-        self.drafting_rounds += n > 0
-        self.accepted += min(len(kept), len(accepted.path))
-        # self-selection: the target's scores decided, so they are the ones to see
-        if accepted.chosen is not None and "drafts" in draft.notes:
-            draft.notes["chosen"] = accepted.chosen
-            for one, streak in zip(draft.notes["drafts"], accepted.streaks, strict=True):
-                one["own"], one["score"] = one.get("score"), streak
-        events: list[Event] = []
-        if self.request.record:
-            for frame in draft.frames:
-                frame.round = round_number
-                frame.vocab = self.engine.vocab(
-                    [*frame.ids, *(int(i) for top in frame.top for i, _ in top)]
-                )
-            events += draft.frames
-        note_ids = _ids_in(draft.notes) if self.request.record else []
-        events.append(
-            DraftMade(
-                round_number,
-                draft.tokens,
-                draft.parent,
-                draft.probs,
-                draft.origin,
-                draft.notes,
-                seconds[0],
-                self.engine.vocab([*draft.tokens, *note_ids]),
-            )
+    def _draft_events(self, done: Round) -> list[Event]:
+        """The denoising steps of a round, if they are wanted, and its draft."""
+        draft, record = done.draft, self.request.record
+        frames = draft.frames if record else []
+        for frame in frames:
+            frame.round = done.number
+            candidates = [int(i) for top in frame.top for i, _ in top]
+            frame.vocab = self.engine.vocab([*frame.ids, *candidates])
+        notes = _with_target_scores(draft.notes, done.accepted)
+        note_ids = _ids_in(notes) if record else []
+        made = DraftMade(
+            done.number,
+            draft.tokens,
+            draft.parent,
+            draft.probs,
+            draft.origin,
+            notes,
+            done.seconds.draft,
+            self.engine.vocab([*draft.tokens, *note_ids]),
         )
-        event = verify_event(draft, rows, accepted, kept, self.request.record)
-        event.round, event.rows, event.cut = round_number, width, len(tokens) - len(kept)
-        event.draft_seconds, event.verify_seconds, event.rest_seconds = seconds
-        event.clock, event.vocab = (
-            self.clock,
-            self.engine.vocab(
-                [k["id"] for k in event.kept] + [t for t in event.picks if t is not None]
-            ),
-        )
-        return [*events, event]
+        return [*frames, made]
 
-    def _keep(self, rows: Rows, new: list[tuple[int, int]]) -> list[tuple[int, str]]:
-        """Append (row, token) pairs until the stop rule ends the answer; the kept tokens with the
-        text each released.
+    def _keep(self, rows: Rows, sources: list[int], tokens: list[int]) -> list[tuple[int, str]]:
+        """Append ``tokens``, chosen by the rows ``sources``, until the stop rule ends the answer.
+
+        Returns:
+            The tokens kept, each with the text it released.
         """
         kept = []
-        for row, token in new:
+        for row, token in zip(sources, tokens, strict=True):
             text, self.finish = self.stop.push(token)
             self.ids.append(token)
             kept.append((token, text))
@@ -261,10 +257,8 @@ class Lane:
             float(rows.logits[row].float().log_softmax(-1)[token]) if self.request.record else None
         )
 
-    def totals(self) -> dict[str, Any]:
-        """Decode figures of this lane; the first token belongs to the prefill and is not in the
-        rate.
-        """
+    def totals(self) -> LaneTotals:
+        """Decode figures of this lane."""
         decoded = len(self.output) - 1
         return {
             "tokens": len(self.output),
@@ -274,9 +268,20 @@ class Lane:
         }
 
 
-def _ids_in(notes: dict[str, Any]) -> list[int]:
+def _with_target_scores(notes: DraftNotes, accepted: Accepted) -> DraftNotes:
+    """``notes`` with what self-selection decided by: the target's score of every sampled draft and
+    the draft it chose.
+    """
+    if accepted.chosen is None or "drafts" not in notes:
+        return notes
+    scored = zip(notes["drafts"], accepted.target_scores, strict=True)
+    drafts = [{**draft, "target_score": score} for draft, score in scored]
+    return {**notes, "drafts": drafts, "chosen": accepted.chosen}
+
+
+def _ids_in(notes: DraftNotes) -> list[int]:
     """Token ids that a method's notes mention, for the vocabulary table."""
-    ids = [int(i) for column in notes.get("lattice", ()) for i, *_ in column]
-    for key in ("paths", "drafts"):
-        ids += [int(i) for item in notes.get(key, ()) for i in item.get("ids", ())]
-    return ids
+    lattice = [int(i) for column in notes.get("lattice", ()) for i, *_ in column]
+    paths = [int(i) for path in notes.get("paths", ()) for i in path["ids"]]
+    drafts = [int(i) for draft in notes.get("drafts", ()) for i in draft["ids"]]
+    return [*lattice, *paths, *drafts]

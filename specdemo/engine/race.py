@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import transformers
@@ -15,7 +14,16 @@ from .. import __version__
 from ..drafters import METHODS
 from ..drafters.parts.base import Drafter
 from ..errors import UserError
-from ..events import Done, Event, Start
+from ..events import (
+    ArTotals,
+    Done,
+    Event,
+    LaneTotals,
+    RaceResult,
+    SpecTotals,
+    Start,
+    predicted_speedup,
+)
 from ..request import Request
 from .engine import Engine
 from .exactness import check_exact, first_difference
@@ -92,6 +100,7 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
 def _start(
     engine: Engine, request: Request, prompt_ids: list[int], drafter: Drafter | None
 ) -> Start:
+    costs = engine.costs
     return Start(
         prompt=request.prompt,
         prompt_ids=prompt_ids,
@@ -109,9 +118,10 @@ def _start(
             "transformers": transformers.__version__,
         },
         weights=drafter.weights if drafter else "",
-        cost_ms={str(w): ms for w, ms in engine.costs.ms.items()},
-        one_row_ms=engine.costs.one_row_ms,
-        ar_width=engine.costs.ar_width,
+        cost_ms={str(rows): ms for rows, ms in costs.ms.items()},
+        one_row_ms=costs.one_row_ms,
+        ar_width=costs.ar_width,
+        baseline_ms=costs.baseline_ms,
         vocab=engine.vocab(prompt_ids),
     )
 
@@ -119,10 +129,10 @@ def _start(
 def _done(
     engine: Engine, request: Request, lanes: list[Lane], stopped: bool, note: str | None
 ) -> Done:
-    by_name = {lane.name: lane for lane in lanes}
-    ar, spec = by_name.get("ar"), by_name.get("spec")
-    answer = spec or ar
-    result: dict[str, Any] = {
+    ar = next((lane for lane in lanes if lane.name == "ar"), None)
+    spec = next((lane for lane in lanes if lane.name == "spec"), None)
+    answer = spec or lanes[0]
+    result: RaceResult = {
         "method": request.method,
         "pair": engine.loaded.pair.id,
         "rule": request.rule,
@@ -140,27 +150,34 @@ def _done(
         "note": note,
     }
     if ar and spec:
-        result |= _compare(engine, ar, spec)
+        result["speedup"] = _speedup(_ar_totals(engine, ar), spec.totals())
+        result["predicted_speedup"] = predicted_speedup(
+            len(spec.output) - 1, engine.costs.baseline_ms, spec.predicted_ms
+        )
         if request.rule == "match" or request.sampling.greedy:
-            result |= _identity(ar, spec, stopped)
+            # as far as both got, if a person stopped them
+            difference = first_difference(spec, ar, prefix_only=stopped)
+            result["identical"], result["first_difference"] = difference is None, difference
     return Done(result, ar.stop.text if ar else "", spec.stop.text if spec else "", stopped)
 
 
-def _ar_totals(engine: Engine, lane: Lane) -> dict[str, Any]:
+def _ar_totals(engine: Engine, lane: Lane) -> ArTotals:
     """The plain lane, and the one-row kernel beside it: the lane's own rate scaled by the two
     passes' costs measured at load.
     """
     totals = lane.totals()
-    totals["width"] = lane.width
-    totals["one_row_tokens_per_second"] = (
-        totals["tokens_per_second"] * engine.costs.ms[lane.width] / engine.costs.one_row_ms
-    )
-    return totals
+    scale = engine.costs.ms[lane.width] / engine.costs.one_row_ms
+    return {
+        **totals,
+        "width": lane.width,
+        "one_row_tokens_per_second": totals["tokens_per_second"] * scale,
+    }
 
 
-def _spec_totals(lane: Lane) -> dict[str, Any]:
+def _spec_totals(lane: Lane) -> SpecTotals:
     rounds = max(lane.rounds, 1)
-    return lane.totals() | {
+    return {
+        **lane.totals(),
         "rounds": lane.rounds,
         "drafting_rounds": lane.drafting_rounds,
         "accepted_per_round": lane.accepted / rounds,
@@ -170,26 +187,9 @@ def _spec_totals(lane: Lane) -> dict[str, Any]:
     }
 
 
-def _compare(engine: Engine, ar: Lane, spec: Lane) -> dict[str, Any]:
-    """Speed-up over the faster of the plain lane and the one-row kernel, and what the costs
-    measured at load predict.
+def _speedup(ar: ArTotals, spec: LaneTotals) -> float | None:
+    """The speculative lane's rate over the baseline's: the faster of the plain lane and the one-row
+    kernel.
     """
-    mine, plain = spec.totals()["tokens_per_second"], _ar_totals(engine, ar)
-    best = max(plain["tokens_per_second"], plain["one_row_tokens_per_second"])
-    decoded = len(spec.output) - 1
-    return {
-        "speedup": mine / best if best and mine else None,
-        "predicted_speedup": (
-            decoded * engine.costs.baseline_ms / 1e3 / spec.predicted_seconds
-            if spec.predicted_seconds and decoded
-            else None
-        ),
-    }
-
-
-def _identity(ar: Lane, spec: Lane, stopped: bool) -> dict[str, Any]:
-    """Whether both lanes wrote the same ids (as far as both got, if a person stopped them), else
-    where they part and how near a tie it was.
-    """
-    difference = first_difference(spec, ar, prefix_only=stopped)
-    return {"identical": difference is None, "first_difference": difference}
+    baseline = max(ar["tokens_per_second"], ar["one_row_tokens_per_second"])
+    return spec["tokens_per_second"] / baseline if baseline and spec["tokens_per_second"] else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..events import FinishReason
+
 
 class Detokenizer:
     """Text that each further token adds, never half a character.
@@ -64,10 +66,10 @@ class StopRule:
         self._held = ""
         self.count = 0
 
-    def push(self, token: int) -> tuple[str, str | None]:
+    def push(self, token: int) -> tuple[str, FinishReason | None]:
         """Text released by this token, and the reason to stop after it (None = go on)."""
         self.count += 1
-        reason = "eos" if token in self.eos else None
+        reason: FinishReason | None = "eos" if token in self.eos else None
         self._held += self.detokenizer.push(token)
         hits = [i for i in (self._held.find(s) for s in self.stop) if i >= 0]
         if hits and reason is None:

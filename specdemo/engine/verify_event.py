@@ -1,71 +1,130 @@
-"""The verdict of one round as an event: what was kept, what fell, and with which probabilities."""
+"""A finished round as a ``Verify`` event: what was kept, what was rejected, and with which
+probabilities.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
 from ..drafters.parts.base import Draft
-from ..events import Verify
+from ..events import KeptToken, NodeStatus, TokenSource, Verify
 from .accept import Accepted
 from .sampling import Rows
 
 
-def verify_event(
-    draft: Draft, rows: Rows, accepted: Accepted, kept: list[tuple[int, str]], record: bool
-) -> Verify:
-    """A ``Verify`` event; probabilities and ranks are only worked out when somebody looks
-    (``record``).
+class RoundSeconds(NamedTuple):
+    """The three parts of a round on the lane's clock."""
+
+    draft: float
+    verify: float
+    rest: float
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.verify + self.rest
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that has been decided.
+
+    Attributes:
+        width: rows of the target's pass.
+        kept: (token, text) of what survived the stop rule, in order; never more than
+            ``accepted.tokens``.
+        predicted_ms: what the costs say the round should take.
+        clock: the lane's decode clock in seconds after it.
+    """
+
+    number: int
+    draft: Draft
+    rows: Rows
+    accepted: Accepted
+    kept: list[tuple[int, str]]
+    width: int
+    seconds: RoundSeconds
+    predicted_ms: float
+    clock: float
+
+
+def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], record: bool) -> Verify:
+    """The ``Verify`` event of a round.
 
     Args:
-        kept: (token, text) of the tokens that survived the stop rule, in order; never more than the
-            path and the target's own token.
+        vocab: each id's own text.
+        record: work out probabilities and ranks, which only matter when somebody looks.
     """
-    n = len(draft.tokens)
-    walked = [-1, *accepted.path]  # the nodes whose row was asked, -1 = anchor
-    on_path, written = set(accepted.path), set(accepted.path[: len(kept)])
-    status = [
-        (
-            "accepted"
-            if i in written
-            else (
-                "dropped"
-                if i in on_path
-                else "rejected"
-                if draft.parent[i] in walked
-                else "unreached"
-            )
-        )
-        for i in range(n)
-    ]
-    leaf = walked[-1] not in draft.parent
-    own = "plain" if not n else "bonus" if accepted.path and leaf else "correction"
-    picks: list[int | None] = [None] * (n + 1)
-    for node, token in zip(
-        walked, [*(draft.tokens[i] for i in accepted.path), accepted.token], strict=True
-    ):
-        picks[node + 1] = token
-    probs = {node: rows.raw_probs(node + 1).cpu() for node in walked} if record else {}
-    p = [
-        float(probs[draft.parent[i]][draft.tokens[i]]) if draft.parent[i] in probs else None
-        for i in range(n)
-    ]
-    items = []
-    for index, (token, text) in enumerate(kept):
-        above = walked[index]
+    draft, accepted = done.draft, done.accepted
+    probs = {row: done.rows.raw_probs(row).cpu() for row in accepted.rows} if record else {}
+    picks: list[int | None] = [None] * (len(draft.tokens) + 1)
+    for row, token in zip(accepted.rows, accepted.tokens, strict=True):
+        picks[row] = token
+    kept = _kept_tokens(done, probs)
+    return Verify(
+        round=done.number,
+        rows=done.width,
+        kept=kept,
+        status=_statuses(draft, accepted, len(kept)),
+        p=[
+            float(probs[parent + 1][token]) if parent + 1 in probs else None
+            for parent, token in zip(draft.parent, draft.tokens, strict=True)
+        ],
+        picks=picks,
+        cut=len(accepted.tokens) - len(kept),
+        draft_seconds=done.seconds.draft,
+        verify_seconds=done.seconds.verify,
+        rest_seconds=done.seconds.rest,
+        predicted_ms=done.predicted_ms,
+        clock=done.clock,
+        vocab=vocab([*(one["id"] for one in kept), *accepted.tokens]),
+    )
+
+
+def _statuses(draft: Draft, accepted: Accepted, kept: int) -> list[NodeStatus]:
+    """A word for each node, of whose path the first ``kept`` tokens were written."""
+    on_path, written = set(accepted.path), set(accepted.path[:kept])
+    walked = {-1, *accepted.path}
+
+    def status(node: int) -> NodeStatus:
+        if node in written:
+            return "accepted"
+        if node in on_path:
+            return "dropped"
+        return "rejected" if draft.parent[node] in walked else "unreached"
+
+    return [status(node) for node in range(len(draft.tokens))]
+
+
+def _kept_tokens(done: Round, probs: dict[int, torch.Tensor]) -> list[KeptToken]:
+    draft, accepted = done.draft, done.accepted
+    last = accepted.path[-1] if accepted.path else -1
+    target_source: TokenSource = "correction"
+    if not draft.tokens:
+        target_source = "plain"
+    elif accepted.path and last not in draft.parent:
+        target_source = "bonus"
+    kept: list[KeptToken] = []
+    for index, (token, text) in enumerate(done.kept):
         node = accepted.path[index] if index < len(accepted.path) else None
-        chance = float(probs[above][token]) if record else None
-        items.append(
+        p = probs.get(accepted.rows[index])
+        kept.append(
             {
                 "id": token,
                 "text": text,
-                "source": own if node is None else "accepted",
+                "source": target_source if node is None else "accepted",
                 "node": node,
-                "p": chance,
-                "logprob": float(probs[above].log()[token]) if record else None,
+                "p": None if p is None else float(p[token]),
+                "logprob": None if p is None else float(p.log()[token]),
                 "q": None if node is None else draft.probs[node],
-                "rank": _rank(draft, token, index) if record else None,
-                "step": _settled(draft, token, index) if record else None,
+                "rank": None if p is None else _rank(draft, token, index),
+                "step": None if p is None else _settled_step(draft, token, index),
             }
         )
-    return Verify(kept=items, status=status, p=p, picks=picks)
+    return kept
 
 
 def _rank(draft: Draft, token: int, index: int) -> int | None:
@@ -77,7 +136,7 @@ def _rank(draft: Draft, token: int, index: int) -> int | None:
     return None
 
 
-def _settled(draft: Draft, token: int, index: int) -> int | None:
+def _settled_step(draft: Draft, token: int, index: int) -> int | None:
     """The denoising step after which the position held this token for good, by the frames of the
     first row.
     """

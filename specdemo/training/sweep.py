@@ -23,6 +23,7 @@ import torch
 from ..engine import Engine, load_engine
 from ..engine.calibrate import draft_pass_ms
 from ..errors import UserError, as_user_errors, run_command
+from ..events import predicted_speedup
 from ..models.drafters import read_drafter
 from .data import read_corpus, split
 from .eval_text import corpus_passages
@@ -100,7 +101,9 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
                 "tokens_per_round": tokens,
                 "draft_ms": draft_ms,
                 "pass_ms": pass_ms,
-                "speedup": tokens * costs.baseline_ms / costs.predicted_ms(gamma + 1, draft_ms),
+                "speedup": predicted_speedup(
+                    tokens, costs.baseline_ms, costs.predicted_ms(gamma + 1, draft_ms)
+                ),
             }
         )
     return out

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from ..events import dump_trace, save_trace
+from ..traces import dump_trace, save_trace
 from ..paths import ROOT
 from .backend import Backend
 from .examples import EXAMPLES

@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from ..errors import UserError
-from ..events import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
+from ..traces import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
 from . import charts
 from .backend import Backend
 from .controls import LAST_SEED, Limits

@@ -40,46 +40,60 @@ def without(kind: str, which: int):
 
 
 DAMAGE = {
-    "a part reversed": (lambda es: es[:10] + es[10:40][::-1] + es[40:], "out of its place"),
-    "a part cut out": (lambda es: es[:20] + es[30:], "out of its place"),
-    "told twice": (lambda es: es + es, "an end before the last event"),
-    "told twice, ended once": (lambda es: es[:-1] + es, "two starts"),
-    "numbers as text": (lambda es: everywhere(es, str), "a duration that is none"),
+    "a part reversed": (lambda es: es[:10] + es[10:40][::-1] + es[40:], "out of order"),
+    "a part cut out": (lambda es: es[:20] + es[30:], "out of order"),
+    "told twice": (lambda es: es + es, "done is not the last event"),
+    "told twice, ended once": (lambda es: es[:-1] + es, "two start events"),
+    "numbers as text": (lambda es: everywhere(es, str), "invalid duration"),
     "numbers beyond measure": (
         lambda es: everywhere(es, lambda x: -1e308 if isinstance(x, float) else x),
-        "a duration that is none",
+        "invalid duration",
     ),
     "an end in the middle": (
         lambda es: [*es[:20], es[-1], *es[20:-1]],
-        "an end before the last event",
+        "done is not the last event",
     ),
     "a second first token": (
         lambda es: [*es[:3], es[1], *es[3:]],
-        "a first token out of its place",
+        "prefill out of order",
     ),
     "no first token": (
         lambda es: [es[0], *[e for e in es if e["kind"] != "prefill"][1:]],
-        "out of its place",
+        "out of order",
     ),
-    "a lane nobody knows": (put("prefill", lane=["ar"]), "a first token out of its place"),
-    "a token missing": (without("ar_token", 3), "a token out of its place"),
-    "a token twice": (put("ar_token", 3, position=2), "a token out of its place"),
-    "a round missing": (without("verify", 2), "a round out of its place"),
-    "a round elsewhere": (put("draft", 2, round=7), "a round out of its place"),
-    "time running backwards": (put("ar_token", 5, clock=0.0), "a clock that runs backwards"),
-    "a round before the last": (put("verify", 2, clock=0.001), "a clock that runs backwards"),
-    "no time": (put("verify", clock=None), "a clock that runs backwards"),
-    "a time in words": (put("verify", clock="soon"), "a clock that runs backwards"),
-    "a drafting time below zero": (put("verify", draft_seconds=-1), "a duration that is none"),
-    "an endless prefill": (put("prefill", seconds="long"), "a duration that is none"),
+    "a lane nobody knows": (put("prefill", lane=["ar"]), "prefill out of order"),
+    "a token missing": (without("ar_token", 3), "token out of order"),
+    "a token twice": (put("ar_token", 3, position=2), "token out of order"),
+    "a round missing": (without("verify", 2), "round out of order"),
+    "a round elsewhere": (put("draft", 2, round=7), "round out of order"),
+    "time running backwards": (put("ar_token", 5, clock=0.0), "clock runs backwards"),
+    "a round before the last": (put("verify", 2, clock=0.001), "clock runs backwards"),
+    "no time": (put("verify", clock=None), "clock runs backwards"),
+    "a time in words": (put("verify", clock="soon"), "clock runs backwards"),
+    "a drafting time below zero": (put("verify", draft_seconds=-1), "invalid duration"),
+    "an endless prefill": (put("prefill", seconds="long"), "invalid duration"),
     "a parent of its own": (
         put("draft", 1, tokens=[1, 2], parent=[-1, 1]),
-        "a draft that is no tree",
+        "draft is not a tree",
     ),
-    "a parent too few": (put("draft", 1, tokens=[1, 2], parent=[-1]), "a draft that is no tree"),
-    "tokens in words": (put("draft", 1, tokens="two"), "a draft that is no tree"),
-    "a verdict too short": (put("verify", 1, status=["accepted"]), "a verdict on another draft"),
-    "a verdict in a word": (put("verify", 1, status="good"), "a verdict on another draft"),
+    "a parent too few": (put("draft", 1, tokens=[1, 2], parent=[-1]), "draft is not a tree"),
+    "tokens in words": (put("draft", 1, tokens="two"), "draft is not a tree"),
+    "a verdict too short": (
+        put("verify", 1, status=["accepted"]),
+        "verify does not match its draft",
+    ),
+    "a verdict in a word": (put("verify", 1, status="good"), "verify does not match its draft"),
+}
+
+# of these, what is no number, list or lane at all; the command line's reader says so
+WRONG_TYPE = {
+    "numbers as text",
+    "a lane nobody knows",
+    "no time",
+    "a time in words",
+    "an endless prefill",
+    "tokens in words",
+    "a verdict in a word",
 }
 
 

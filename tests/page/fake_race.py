@@ -14,7 +14,7 @@ from pydantic import Field
 from specdemo.drafters.parts.candidates import HEAD
 from specdemo.drafters.parts.params import MethodParams
 from specdemo.errors import UserError
-from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, Start, Verify
+from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, RaceResult, Start, Verify
 
 WORDS = [
     "The",
@@ -148,8 +148,12 @@ def draft_of(
     if method == "specdiff2":
         notes = {
             "drafts": [
-                {"ids": guess, "score": 2.5, "own": 1.75},
-                {"ids": [2010 + k for k in range(n)], "score": 0.5, "own": 1.25},
+                {"ids": guess, "drafter_score": 1.75, "target_score": 2.5},
+                {
+                    "ids": [2010 + k for k in range(n)],
+                    "drafter_score": 1.25,
+                    "target_score": 0.5,
+                },
             ],
             "chosen": 0,
         }
@@ -210,6 +214,7 @@ def fake_events(
         weights="made up",
         cost_ms={"1": 20.0, "2": 21.0, "8": 27.0, "16": 30.0},
         ar_width=2,
+        baseline_ms=start.get("one_row_ms", 20.0),
         **{"params": {"gamma": gamma}, "sampling": {"temperature": 0.0, "seed": 3, "top_p": 1.0}}
         | start,
     )
@@ -303,31 +308,68 @@ def fake_events(
             0.008,
             0.025,
             0.001,
+            35.0,
             spec_clock,
             story.vocab(*[k["id"] for k in kept]),
         )
         spec_at += len(kept)
         number_of_round += 1
     yield Done(
-        {
-            "method": method,
-            "pair": "fake",
-            "speedup": ar_clock / spec_clock if spec_clock else None,
-            "predicted_speedup": 1.4,
-            "identical": differs is None and rule == "match" or None,
-            "first_difference": (
+        fake_result(
+            method,
+            rule=rule,
+            speedup=ar_clock / spec_clock if spec_clock else None,
+            predicted_speedup=1.4,
+            identical=differs is None and rule == "match" or None,
+            first_difference=(
                 None if differs is None else {"position": differs, "top2_gap": 0.0123}
             ),
-            "finish_reason": "length",
-            "ar": {
+            finish_reason="length",
+            ar={
                 "tokens": tokens,
                 "seconds": ar_clock,
                 "tokens_per_second": (tokens - 1) / (ar_clock or 1),
+                "ttft_seconds": 0.05,
+                "width": 2,
                 "one_row_tokens_per_second": (tokens - 1) / (ar_clock or 1),
             },
-            "spec": {"tokens": tokens, "seconds": spec_clock, "rounds": number_of_round},
-        }
+            spec={
+                "tokens": tokens,
+                "seconds": spec_clock,
+                "tokens_per_second": (tokens - 1) / (spec_clock or 1),
+                "ttft_seconds": 0.05,
+                "rounds": number_of_round,
+                "drafting_rounds": number_of_round,
+                "accepted_per_round": (tokens - 1) / max(number_of_round, 1) - 1,
+                "tokens_per_round": (tokens - 1) / max(number_of_round, 1),
+                "draft_seconds": 0.008 * number_of_round,
+                "verify_seconds": 0.025 * number_of_round,
+            },
+            output_ids=story.ids[:tokens],
+        )
     )
+
+
+def fake_result(method: str, **known: Any) -> RaceResult:
+    """Totals of a race that a person stopped, but for what is ``known``."""
+    return {
+        "method": method,
+        "pair": "fake",
+        "rule": "match",
+        "hardware": "a test, 2 threads",
+        "dtype": "float32",
+        "prompt_tokens": 3,
+        "finish_reason": "stopped",
+        "ar": None,
+        "spec": None,
+        "speedup": None,
+        "predicted_speedup": None,
+        "identical": None,
+        "first_difference": None,
+        "output_ids": [],
+        "note": None,
+        **known,
+    }
 
 
 class Gamma(MethodParams):
@@ -495,7 +537,7 @@ class FakeBackend:
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)
                 if event.kind == "verify" and (cancel.wait(pace) if pace else cancel.is_set()):
-                    yield Done({"method": ask["method"], "finish_reason": "stopped"}, stopped=True)
+                    yield Done(fake_result(ask["method"]), stopped=True)
                     return
                 yield event
         finally:

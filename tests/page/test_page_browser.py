@@ -11,7 +11,7 @@ import pytest
 from corrupt_traces import damaged
 from fake_race import HOSTILE, NAMES, fake_events
 
-from specdemo.events import dump_trace
+from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect

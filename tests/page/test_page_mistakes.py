@@ -11,7 +11,7 @@ import pytest
 from fake_race import FakeBackend, fake_events
 from tools import fill, press, state, until, view_of
 
-from specdemo.events import dump_trace
+from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -179,11 +179,12 @@ def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path
         events[0] |= {
             "cost_ms": {str(w): cost[0] / factor for w in (1, 8, 64)},
             "one_row_ms": cost[0] / factor,
+            "baseline_ms": cost[0] / factor,
         }
         clock = 0.0
         for e in events:
             if e["kind"] == "verify":
-                e["draft_seconds"] = 0.0
+                e["draft_seconds"], e["predicted_ms"] = 0.0, cost[0] / factor
                 clock = e["clock"] = clock + cost[0] / 1000
         file = tmp_path / "busy.json"
         file.write_text(dump_trace(events))

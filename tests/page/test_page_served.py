@@ -11,7 +11,7 @@ import pytest
 from fake_race import METHODS, fake_events
 from tools import fill, press, state, until, view_of
 
-from specdemo.events import dump_trace
+from specdemo.traces import dump_trace
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)

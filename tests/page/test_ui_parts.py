@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from corrupt_traces import damaged
+from corrupt_traces import WRONG_TYPE, damaged
 from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
 
 from specdemo.errors import UserError
-from specdemo.events import dump_trace, load_trace, misfit, parse_trace
+from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_trace
 from specdemo.ui import charts, lesson
 from specdemo.ui.backend import BorderBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
@@ -62,7 +62,8 @@ def test_made_up_races_are_real_traces(method):
 def test_a_trace_that_no_race_has_told_is_refused():
     whole = [e.to_dict() for e in fake_events(tokens=40)]
     for name, events, words in damaged(whole):
-        with pytest.raises(UserError, match=f"do not fit together \\(.*{words}"):
+        wanted = "wrong type" if name in WRONG_TYPE else f"do not fit together \\(.*{words}"
+        with pytest.raises(UserError, match=wanted):
             parse_trace(dump_trace(events))
             pytest.fail(f"{name} was taken for a race")
 
@@ -70,7 +71,9 @@ def test_a_trace_that_no_race_has_told_is_refused():
 def test_every_beginning_of_a_race_is_a_trace():
     for path in sorted((ROOT / "assets" / "traces").glob("*.json")):
         whole = load_trace(path)
-        assert all(misfit(whole[:end]) is None for end in range(1, len(whole) + 1)), path.name
+        assert all(find_inconsistency(whole[:end]) is None for end in range(1, len(whole) + 1)), (
+            path.name
+        )
 
 
 def test_windows_keep_every_event_in_order_and_their_distance():

@@ -40,7 +40,7 @@ def write_assets(folder: Path) -> Path:
     """Recordings of all methods, made up."""
     from fake_race import NAMES, fake_events
 
-    from specdemo.events import save_trace
+    from specdemo.traces import save_trace
 
     (folder / "traces").mkdir()
     (folder / "bench").mkdir()

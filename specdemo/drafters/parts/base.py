@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ...events import Denoise
+from ...events import Denoise, DraftNotes
 from .params import MethodParams
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
@@ -52,7 +52,7 @@ class Draft:
     draws: list[list[int]] | None = None
     origin: list[str] = field(default_factory=list)
     frames: list[Denoise] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: DraftNotes = field(default_factory=DraftNotes)
     cascade: bool = False
 
     @classmethod
@@ -107,14 +107,11 @@ class Verdict:
     Attributes:
         path: indices of the accepted nodes, from the anchor down.
         token: the target's own next token (correction, bonus or plain), the next anchor.
-        picks: ``[n + 1]`` the target's choice after the anchor and after each node, None where it
-            was not asked.
         draft_seconds, verify_seconds: measured time of the round.
     """
 
     path: list[int]
     token: int
-    picks: list[int | None]
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 

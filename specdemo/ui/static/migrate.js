@@ -1,4 +1,4 @@
-// Older versions of a trace to today's; `specdemo/events.py` does the same for the command line.
+// Older versions of a trace to today's; `specdemo/traces.py` does the same for the command line.
 
 const RENAMED_PARAMS = { follow: "markov_head", sleep: "adaptive" };
 
@@ -58,11 +58,10 @@ function costs({ cost_ms }) {
     .sort((a, b) => a[0] - b[0]);
 }
 
-/** The cost of the narrowest pass measured that has so many rows. */
+/** The cost of the cheapest pass measured that has so many rows. */
 function passMs(start, rows) {
-  const table = costs(start);
-  if (!table.length || !Number.isFinite(rows)) return null;
-  return (table.find(([width]) => width >= rows) || table.at(-1))[1];
+  const wide = costs(start).filter(([width]) => width >= rows);
+  return wide.length ? Math.min(...wide.map(([, ms]) => ms)) : null;
 }
 
 /** The faster of the plain lane's pass and the one-row kernel's. */

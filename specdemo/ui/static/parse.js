@@ -1,4 +1,4 @@
-// A trace file's text to its events, or one sentence about what is wrong with it; `specdemo/events.py` does the same for the command line.
+// A trace file's text to its events, or one sentence about what is wrong with it; `specdemo/traces.py` does the same for the command line.
 
 import { FORMAT, VERSION, isEvent } from "./events.js";
 import { boxed } from "./format.js";
@@ -52,47 +52,47 @@ export function findInconsistency(events) {
     nodes: 0, // of the draft under way
   };
   for (const [at, e] of events.entries()) {
-    if (e.kind === "start" && at) return "two starts";
-    if (e.kind === "done" && at < events.length - 1) return "an end before the last event";
+    if (e.kind === "start" && at) return "two start events";
+    if (e.kind === "done" && at < events.length - 1) return "done is not the last event";
     const fault = misplaced(race, e) || (CHECKS[e.kind] && CHECKS[e.kind](race, e));
     if (fault) return fault;
     if (
       SECONDS.some((name) => Object.hasOwn(e, name) && !(Number.isFinite(e[name]) && e[name] >= 0))
     )
-      return "a duration that is none";
+      return "invalid duration";
   }
   return null;
 }
 
 function misplaced({ rounds, written }, e) {
   const inRound = ["denoise", "draft", "verify"].includes(e.kind);
-  return inRound && (e.round !== rounds || !written.spec) ? "a round out of its place" : null;
+  return inRound && (e.round !== rounds || !written.spec) ? "round out of order" : null;
 }
 
 /** Checks of one event, which also bring `race` up to date. */
 const CHECKS = {
   prefill({ written }, { lane }) {
-    if (!["ar", "spec"].includes(lane) || written[lane]) return "a first token out of its place";
+    if (!["ar", "spec"].includes(lane) || written[lane]) return "prefill out of order";
     written[lane] = 1;
     return null;
   },
 
   ar_token(race, { position, clock }) {
     const { written } = race;
-    if (position !== written.ar || !written.ar) return "a token out of its place";
+    if (position !== written.ar || !written.ar) return "token out of order";
     written.ar += 1;
     return advanceClock(race, "ar", clock);
   },
 
   draft(race, e) {
-    if (!isTree(e)) return "a draft that is no tree";
+    if (!isTree(e)) return "draft is not a tree";
     race.nodes = e.tokens.length;
     return null;
   },
 
   verify(race, { status, clock }) {
     if (!Array.isArray(status) || status.length !== race.nodes)
-      return "a verdict on another draft";
+      return "verify does not match its draft";
     race.rounds += 1;
     race.nodes = 0;
     return advanceClock(race, "spec", clock);
@@ -100,7 +100,7 @@ const CHECKS = {
 };
 
 function advanceClock({ clock }, lane, t) {
-  if (!Number.isFinite(t) || t < clock[lane]) return "a clock that runs backwards";
+  if (!Number.isFinite(t) || t < clock[lane]) return "clock runs backwards";
   clock[lane] = t;
   return null;
 }

@@ -1,0 +1,156 @@
+"""Trace files: version 1 is migrated, wrong types are refused, the published schema is current."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from specdemo.drafters import METHODS
+from specdemo.errors import UserError
+from specdemo.events import ArToken, Done, Prefill, Start, Verify
+from specdemo.traces import dump_trace, load_trace, migrate, parse_trace, trace_schema
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION_1 = sorted((Path(__file__).parent / "data" / "traces_v1").glob("*.json.gz"))
+# recorded before the drafting time of empty rounds was part of what the costs predict
+EMPTY_ROUNDS = {"ar": (0.912887, 0.912151), "lookup": (3.31107, 3.30581)}
+
+
+def recorded(path: Path) -> dict:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def test_every_shipped_recording_of_version_1_is_kept():
+    assert len(VERSION_1) == 13
+
+
+@pytest.mark.parametrize("path", VERSION_1, ids=lambda path: path.name.partition(".")[0])
+def test_a_recording_of_version_1_says_the_same(path):
+    """It replays event by event, with the figures it had; the shipped recording is what the
+    migration makes of it.
+    """
+    name = path.name.partition(".")[0]
+    old = recorded(path)
+    new = parse_trace(json.dumps(old))
+    assert [e.kind for e in new] == [e["kind"] for e in old["events"]]
+    start, rounds, done = new[0], [e for e in new if isinstance(e, Verify)], new[-1]
+    assert isinstance(start, Start) and isinstance(done, Done)
+    # what was written, and when
+    for before, after in zip(old["events"], new, strict=True):
+        same = {"id", "text", "position", "clock", "tokens", "parent", "kept", "status", "vocab"}
+        told = after.to_dict()
+        assert all(told[key] == before[key] for key in same & before.keys())
+    spec = [e.id for e in new if isinstance(e, Prefill) and e.lane == "spec"]
+    spec += [token["id"] for e in rounds for token in e.kept]
+    assert spec == done.result["output_ids"]
+    assert sum(isinstance(e, ArToken) for e in new) + 1 == done.result["ar"]["tokens"]
+    # the figures
+    totals = old["events"][-1]["result"]
+    assert {k: v for k, v in done.result.items() if k != "predicted_speedup"} == {
+        k: v for k, v in totals.items() if k != "predicted_speedup"
+    }
+    before, after = EMPTY_ROUNDS.get(name, (totals["predicted_speedup"],) * 2)
+    assert totals["predicted_speedup"] == before
+    assert done.result["predicted_speedup"] == pytest.approx(after, rel=3e-5)
+    predicted = sum(e.predicted_ms for e in rounds)
+    decoded = sum(len(e.kept) for e in rounds)
+    assert decoded * start.baseline_ms / predicted == pytest.approx(after, rel=3e-5)
+    # options under their names of today
+    assert METHODS[start.method].parse_params(start.params)
+    assert migrate(old)["events"] == [e.to_dict() for e in new]
+    shipped = load_trace(ROOT / "assets" / "traces" / f"{name}.json")
+    assert [e.to_dict() for e in shipped] == [e.to_dict() for e in new]
+
+
+def version_1(*events: dict) -> str:
+    return json.dumps({"format": "specdemo-trace", "version": 1, "events": list(events)})
+
+
+def test_the_scores_of_version_1_get_names():
+    drafts = [{"ids": [1], "score": 1.5}, {"ids": [2], "score": 2.5, "own": 1.25}]
+    start = {"kind": "start", "method": "specdiff2", "params": {"argmax": "no"}}
+    prefill = {"kind": "prefill", "lane": "spec"}
+    draft = {"kind": "draft", "notes": {"drafts": drafts, "chosen": 1}}
+    events = parse_trace(version_1(start, prefill, draft))
+    assert events[0].params == {"argmax": False}
+    assert events[2].notes == {
+        "drafts": [
+            {"ids": [1], "drafter_score": 1.5},
+            {"ids": [2], "drafter_score": 1.25, "target_score": 2.5},
+        ],
+        "chosen": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"kind": "start", "cost_ms": {"9" * 5000: 1.0}, "ar_width": 9}, {"kind": "prefill"}],
+        [{"kind": "start", "cost_ms": {}, "one_row_ms": None}],
+    ],
+    ids=["a width beyond measure", "no costs"],
+)
+def test_version_1_without_costs_predicts_nothing(events):
+    assert parse_trace(version_1(*events))[0].baseline_ms is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "event",
+    [
+        5,
+        {"kind": "tokens"},
+        {"kind": ["start"]},
+        {"kind": "verify", "clock": "soon"},
+        {"kind": "verify", "rows": "8"},
+        {"kind": "verify", "kept": [{"id": 5}]},
+        {"kind": "verify", "status": ["kept"]},
+        {"kind": "draft", "notes": 5},
+        {"kind": "draft", "notes": {"drafts": 5}},
+        {"kind": "draft", "notes": {"drafts": [5, {"score": {}}]}},
+        {"kind": "draft", "tokens": "two"},
+        {"kind": "prefill", "lane": "left"},
+        {"kind": "ar_token", "clock": float("inf")},
+        {"kind": "done"},
+        {"kind": "done", "result": {"speedup": 2.0}},
+    ],
+    ids=str,
+)
+def test_a_wrong_type_is_refused_in_a_sentence(event, version):
+    text = json.dumps(
+        {"format": "specdemo-trace", "version": version, "events": [{"kind": "start"}, event]}
+    )
+    with pytest.raises(UserError) as refusal:
+        parse_trace(text)
+    sentence = str(refusal.value)
+    assert "choose a file saved with" in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize("version", [0, 3, "2", None, [1]])
+def test_other_versions_are_refused(version):
+    text = json.dumps({"format": "specdemo-trace", "version": version, "events": []})
+    with pytest.raises(UserError, match="reads versions 1 and 2"):
+        parse_trace(text)
+
+
+def test_unknown_fields_are_ignored():
+    events = parse_trace(
+        dump_trace([{"kind": "start", "prompt": "hi", "weather": "fair"}, {"kind": "prefill"}])
+    )
+    assert events == [Start(prompt="hi"), Prefill()]
+
+
+def test_events_round_trip():
+    events = [Start(prompt="hi", baseline_ms=1 / 3), Prefill("ar", 5, "x", float("nan"), 0.1)]
+    again = parse_trace(dump_trace(events))
+    assert again[0].baseline_ms == 0.333333 and again[1].logprob is None
+    assert [e.to_dict() for e in again] == [e.to_dict() for e in events]
+
+
+def test_the_published_schema_is_current():
+    """If not: ``python -m specdemo.traces > docs/trace.schema.json``."""
+    published = (ROOT / "docs" / "trace.schema.json").read_text(encoding="utf-8")
+    assert published == json.dumps(trace_schema(), indent=1, ensure_ascii=False) + "\n"
