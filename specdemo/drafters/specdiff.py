@@ -131,7 +131,8 @@ class SpecDiff:
             # 2) which masks this step fills
             order = list(range(len(masked)))
             if p.reveal == "confidence":
-                order.sort(key=lambda m, rows=rows: -rows[m][0][1])
+                confidence = [row[0][1] for row in rows]
+                order.sort(key=confidence.__getitem__, reverse=True)
             filled = set(order[: math.ceil(len(masked) / (steps - step))])
             # 3) fill them; q is 1 for a token filled before the step whose q counts
             exact = step == steps - 1 or p.q == "reveal"

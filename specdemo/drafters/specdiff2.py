@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -56,22 +56,18 @@ class SpecDiff2:
     def propose(self, context: Context) -> Draft:
         logits = self.network.fill(context, self.params.gamma)
         rows = self.network.top_candidates(logits, TOP_K)
-        trie, drafts = Trie(context.budget), []
+        trie = Trie(context.budget)
+        draws: list[list[int]] = []
+        drafts: list[dict[str, Any]] = []
         for ids, probs in self._sample(rows, context):
-            nodes = trie.add(ids, probs, f"draft {len(drafts) + 1}")
-            drafts.append(
-                {
-                    "ids": ids[: len(nodes)],
-                    "nodes": nodes,
-                    "drafter_score": expected_streak(probs[: len(nodes)]),
-                }
-            )
+            nodes = trie.add(ids, probs, f"draft {len(draws) + 1}")
+            draws.append(nodes)
+            score = expected_streak(probs[: len(nodes)])
+            drafts.append({"ids": ids[: len(nodes)], "nodes": nodes, "drafter_score": score})
         frames = [frame([row[:SHOWN] for row in rows], label="block")] if context.record else []
-        notes = {
-            "drafts": drafts,
-            "chosen": max(range(len(drafts)), key=lambda k: drafts[k]["drafter_score"]),
-        }
-        return trie.draft(draws=[one["nodes"] for one in drafts], frames=frames, notes=notes)
+        chosen = max(range(len(drafts)), key=lambda k: drafts[k]["drafter_score"])
+        notes = {"drafts": drafts, "chosen": chosen}
+        return trie.draft(draws=draws, frames=frames, notes=notes)
 
     def observe(self, verdict: Verdict) -> None:
         pass

@@ -122,12 +122,15 @@ class Drafter(Protocol):
     Attributes:
         layer_ids: target layers whose outputs it needs.
         weights: in words, the weights it runs on.
-        params: its parameters as they are used, which may be lower than those asked for.
     """
 
     layer_ids: tuple[int, ...]
     weights: str
-    params: MethodParams
+
+    @property
+    def params(self) -> MethodParams:
+        """The parameters in use: a block shorter than the default lowers those asked for."""
+        ...
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         """Begin a new run and forget the last. ``capacity`` is the most positions it can reach."""

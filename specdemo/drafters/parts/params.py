@@ -81,11 +81,12 @@ def _parameter(name: str, params: type[MethodParams]) -> Parameter:
     if options := get_args(info.annotation):
         return Parameter(kind="choice", options=options, **shared)
     whole = info.annotation is int
-    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    limits: dict[type, Any] = {type(limit): limit for limit in info.metadata}
+    extra: Any = info.json_schema_extra or {}
     return Parameter(
         kind="int" if whole else "float",
-        low=next(limit.ge for limit in info.metadata if isinstance(limit, Ge)),
-        high=next(limit.le for limit in info.metadata if isinstance(limit, Le)),
+        low=limits[Ge].ge,
+        high=limits[Le].le,
         step=extra.get("step", 1 if whole else 0.05),
         **shared,
     )
