@@ -9,10 +9,12 @@ ZERO_GPU = bool(os.environ.get("SPACES_ZERO_GPU"))
 if ZERO_GPU:
     import spaces  # before torch; only there is it installed and needed
 
-from specdemo.ui.backend import BorderBackend, gpu_seconds, gpu_stream  # noqa: E402
+from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
 
-demo = build_demo(BorderBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream)) if ZERO_GPU else None)
+demo = build_demo(
+    ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream)) if ZERO_GPU else None
+)
 
 if __name__ == "__main__":
     demo.launch(**launch_options())

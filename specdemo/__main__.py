@@ -154,8 +154,8 @@ def _models(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from .traces import load_trace
     from .files import atomic_write
+    from .traces import load_trace
     from .ui.export import export_html
 
     page = export_html([event.to_dict() for event in load_trace(args.trace)])

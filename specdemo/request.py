@@ -64,7 +64,8 @@ class Sampling:
             or (whole and value != int(value))
         ):
             kind = "a whole number" if whole else "a number"
-            raise UserError(f"{name} must be {kind} from {low:,} to {high:,}, not {value!r}.")
+            what = "The seed" if name == "seed" else name
+            raise UserError(f"{what} must be {kind} from {low:,} to {high:,}, not {value!r}.")
         if name == "top_p" and value == 0:
             raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
         return int(value) if whole else float(value)

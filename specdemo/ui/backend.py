@@ -1,22 +1,16 @@
-"""Where the page's races come from: this process, or a function on the other side of a process
-border (ZeroGPU).
+"""Where the page's races run: in this process, or in the worker process that ZeroGPU gives a GPU to
+for a short while.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from ..errors import UserError
-
-
-def make_request(ask: dict[str, Any]) -> Any:
-    """An ``engine.Request`` from plain data; refuses what cannot run."""
-    from ..request import Request, Sampling
-
-    return Request(**(ask | {"sampling": Sampling(**ask["sampling"])}))
+from ..request import Request
 
 
 class Backend:
@@ -29,18 +23,17 @@ class Backend:
 
         return load_engine(pair, progress=progress)
 
-    def on_processor(self, engine: Any) -> bool:
-        """Whether races compute on this machine's processor, which a browser on it also needs."""
+    def runs_on_cpu(self, engine: Any) -> bool:
+        """Whether races compute on this machine's CPU, which a browser on it also needs."""
         return engine.target.device.type == "cpu"
 
-    def check(self, ask: dict[str, Any]) -> None:
-        """Raises UserError before anybody waits for a model."""
-        make_request(ask)
-
-    def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
+    def race(
+        self, engine: Any, request: Request, cancel: threading.Event
+    ) -> Generator[Any, None, None]:
+        """Events of one race. ``cancel`` ends it within one round, ``close()`` at once."""
         from ..engine import race
 
-        return race(engine, make_request(ask), cancel)
+        yield from race(engine, request, cancel)
 
     def bench(
         self,
@@ -50,7 +43,7 @@ class Backend:
         new_tokens: int,
         cancel: threading.Event,
     ) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
-        """A short bench over (category, prompt) pairs: (share done, report so far or None, what
+        """A short bench over (category, prompt) pairs: (fraction done, report so far or None, what
         comes next).
         """
         from ..bench import short_run
@@ -65,21 +58,23 @@ class Backend:
         )
 
 
-class BorderBackend(Backend):
-    """Races run by ``stream(pair, ask)``, a generator of plain event dicts in a process that has
-    the GPU for a short while.
+class ZeroGpuBackend(Backend):
+    """Races run by ``stream(pair, request)``, a generator of plain event dicts in a worker process
+    that has the GPU for a short while.
 
-    Nothing but plain values crosses. A refusal comes as ``{"refusal": sentence}``, because
-    exceptions do not travel well; Stop closes the generator, which is looked at between two events.
+    Nothing but plain data crosses. A UserError comes as ``{"error": sentence}``, because exceptions
+    do not travel well; Stop closes the generator, which is looked at between two events.
     """
 
     can_bench = False  # it would use up a visitor's share of the GPU
 
-    def __init__(self, stream: Callable[[str, dict[str, Any]], Iterator[dict[str, Any]]]):
+    def __init__(
+        self, stream: Callable[[str, dict[str, Any]], Generator[dict[str, Any], None, None]]
+    ):
         self.stream = stream
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
-        """Only the files: fetching them on the other side would use up a visitor's share of the
+        """Only the files: fetching them in the worker process would use up a visitor's share of the
         GPU.
         """
         from ..models.fetch import target_folder
@@ -88,15 +83,17 @@ class BorderBackend(Backend):
         target_folder(get_pair(pair), progress)
         return pair
 
-    def on_processor(self, engine: Any) -> bool:
+    def runs_on_cpu(self, engine: Any) -> bool:
         return False
 
-    def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event) -> Iterator[Any]:
-        events = self.stream(engine, ask)
+    def race(
+        self, engine: Any, request: Request, cancel: threading.Event
+    ) -> Generator[Any, None, None]:
+        events = self.stream(engine, request.to_dict())
         try:
             for event in events:
-                if "refusal" in event:
-                    raise UserError(event["refusal"])
+                if "error" in event:
+                    raise UserError(event["error"])
                 yield event
                 if cancel.is_set():
                     return
@@ -111,21 +108,21 @@ def _engine(pair: str) -> Any:
     return load_engine(pair)
 
 
-def gpu_stream(pair: str, ask: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Plain event dicts of one race, for the far side of a :class:`BorderBackend`; the engine stays
-    there while that process lives.
+def gpu_stream(pair: str, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    """Plain event dicts of one race, in the worker process of a :class:`ZeroGpuBackend`; the engine
+    stays there while that process lives.
     """
     from ..engine import race
 
     try:
-        for event in race(_engine(pair), make_request(ask)):
+        for event in race(_engine(pair), Request.from_dict(request)):
             yield event.to_dict()
-    except UserError as refusal:
-        yield {"refusal": str(refusal)}
+    except UserError as error:
+        yield {"error": str(error)}
 
 
-def gpu_seconds(pair: str, ask: dict[str, Any]) -> int:
+def gpu_seconds(pair: str, request: dict[str, Any]) -> int:
     """How long to ask ZeroGPU for: loading and measuring, then both lanes at a pace that any GPU
     keeps.
     """
-    return min(110, 30 + round(0.06 * ask["max_new_tokens"]))
+    return min(110, 30 + round(0.06 * request["max_new_tokens"]))

@@ -1,4 +1,4 @@
-"""The bench tab: reports that lie in ``assets/bench``, and a short run on this machine."""
+"""The Bench tab: reports in ``assets/bench``, and a short run on this machine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,36 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from ..errors import UserError
-from .charts import BUTTONS, LEGEND
 from .examples import EXAMPLES
-from .server import BROKEN, Server, progress_words
+from .jobs import BenchJob
+from .server import BROKEN, Server, progress_text
 
 if TYPE_CHECKING:
     from ..bench.schema import Report
 
-MOST_PROMPTS, MOST_TOKENS = 6, 96
+MAX_PROMPTS, MAX_TOKENS = 6, 96
 PLOTS = 5  # as many as bench.charts.charts makes
+# below: above, it lay over the title on a phone
+LEGEND = {
+    "orientation": "h",
+    "yref": "container",
+    "y": 0,
+    "yanchor": "bottom",
+    "x": 0,
+    "xanchor": "left",
+}
+# Plotly lays them over the title; dragging zooms and a double click resets
+BUTTONS = [
+    "zoom",
+    "pan",
+    "select",
+    "lasso",
+    "zoomin",
+    "zoomout",
+    "autoscale",
+    "resetscale",
+    "toimage",
+]
 
 
 def figures_of(report: Report) -> list[Any]:
@@ -39,14 +60,14 @@ def figures_of(report: Report) -> list[Any]:
 
 
 def read(path: Path | None) -> list[Any]:
-    """[words, figures ...] of a report file, or a sentence and no figures."""
+    """[HTML, figures ...] of a report file, or a sentence and no figures."""
     from ..bench import load_report
 
     blank = [gr.update(value=None, visible=False)] * PLOTS
     if path is None:
         return [
             (
-                "No report lies in <code>assets/bench</code> yet; make one with <code>python -m"
+                "There is no report in <code>assets/bench</code>; make one with <code>python -m"
                 " specdemo bench</code>, or run a short one below."
             ),
             *blank,
@@ -93,66 +114,37 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
 
 
 def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
-    methods, pairs = server.methods, server.pairs
+    """The controls of a short run, and what its buttons call."""
     with gr.Accordion(
         "Measure here: a short run on this machine", open=False, elem_id="bench-here"
     ):
         gr.Markdown(
-            "Every prompt is answered plainly, by each method, and plainly again; the two plain"
-            " runs show how much of a difference is noise. A few prompts give a rough picture, a"
+            "Every prompt is decoded plainly, with each method, and plainly again; the two plain"
+            " runs show how much of a difference is noise. A few prompts give a rough estimate, a"
             " report from the command line a good one."
         )
-        chosen = gr.CheckboxGroup(
-            [(m.title, name) for name, m in methods.items() if name != "ar"],
-            value=[n for n in ("best", "block") if n in methods],
+        methods = gr.CheckboxGroup(
+            [(m.title, name) for name, m in server.methods.items() if name != "ar"],
+            value=[n for n in ("best", "block") if n in server.methods],
             label="Methods",
         )
         prompts = gr.CheckboxGroup(
-            list(EXAMPLES), value=list(EXAMPLES)[:3], label=f"Prompts (at most {MOST_PROMPTS})"
+            list(EXAMPLES), value=list(EXAMPLES)[:3], label=f"Prompts (at most {MAX_PROMPTS})"
         )
-        tokens = gr.Slider(16, MOST_TOKENS, value=48, step=8, label="New tokens")
+        tokens = gr.Slider(16, MAX_TOKENS, value=48, step=8, label="New tokens")
         with gr.Row():
             run = gr.Button("Measure", variant="primary", elem_id="bench-run")
             stop = gr.Button("Stop measuring", elem_id="bench-stop")
         state = gr.Markdown("", elem_id="bench-status")
 
-    def measure(number: str) -> Iterator[list[Any]]:
-        ticket = server.visitors.begin(number)
-        keep = [gr.skip()] * len(outputs)
-        if ticket is None:
-            yield [gr.skip(), *keep]
-            return
-        names, texts, new = ticket.wish
-        try:
-            if not names or not texts or len(texts) > MOST_PROMPTS:
-                raise UserError(f"Choose at least one method and one to {MOST_PROMPTS} prompts.")
-            pair = next(iter(pairs))
-            for message, fraction in server.engines.wait(pair):
-                yield [progress_words(message, fraction), *keep]
-            items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in texts if t in EXAMPLES]
-            steps = server.backend.bench(
-                server.engines.get(pair),
-                [n for n in names if n in methods],
-                items,
-                int(min(new, MOST_TOKENS)),
-                ticket.cancel,
-            )
-            for fraction, report, what in server.engines.thread.each(steps):
-                yield [progress_words(what, fraction), *(shown(report) if report else keep)]
-        except UserError as refusal:
-            yield [str(refusal), *keep]
-        except Exception:
-            traceback.print_exc()
-            yield [BROKEN, *keep]
-        finally:
-            ticket.cancel.set()
-            server.visitors.finish(number)
-
     def enter(request: gr.Request, names: list[str], texts: list[str], new: float) -> str:
-        return server.visitors.enter(request.session_hash, (names, texts, new))
+        return server.queue.enter(request.session_hash, BenchJob(names, texts, int(new)))
+
+    def take_turn(number: str) -> Iterator[list[Any]]:
+        yield from measure(server, number, len(outputs))
 
     def end(request: gr.Request) -> str:
-        server.visitors.stop(request.session_hash)
+        server.queue.stop(request.session_hash)
         return "Stopping …"
 
     at_once = {
@@ -162,8 +154,8 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         "trigger_mode": "multiple",
     }
     ticket = gr.State("")
-    run.click(enter, [chosen, prompts, tokens], ticket, **at_once).then(
-        measure,
+    run.click(enter, [methods, prompts, tokens], ticket, **at_once).then(
+        take_turn,
         ticket,
         [state, *outputs],
         concurrency_id=queue,
@@ -174,3 +166,39 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         api_visibility="private",
     )
     stop.click(end, None, state, **at_once)
+
+
+def measure(server: Server, number: str, outputs: int) -> Iterator[list[Any]]:
+    """The short bench of a ticket whose turn has come: [status, HTML, figures ...]; what stands in
+    the ``outputs`` is kept where there is no new report.
+    """
+    ticket = server.queue.begin(number)
+    keep = [gr.skip()] * outputs
+    if ticket is None:
+        yield [gr.skip(), *keep]
+        return
+    job: BenchJob = ticket.request
+    try:
+        if not job.methods or not job.prompts or len(job.prompts) > MAX_PROMPTS:
+            raise UserError(f"Choose at least one method and one to {MAX_PROMPTS} prompts.")
+        pair = next(iter(server.pairs))
+        for message, fraction in server.engines.wait(pair):
+            yield [progress_text(message, fraction), *keep]
+        items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in job.prompts if t in EXAMPLES]
+        steps = server.backend.bench(
+            server.engines.get(pair),
+            [n for n in job.methods if n in server.methods],
+            items,
+            min(job.new_tokens, MAX_TOKENS),
+            ticket.cancel,
+        )
+        for fraction, report, what in server.engines.thread.each(steps):
+            yield [progress_text(what, fraction), *(shown(report) if report else keep)]
+    except UserError as error:
+        yield [str(error), *keep]
+    except Exception:
+        traceback.print_exc()
+        yield [BROKEN, *keep]
+    finally:
+        ticket.cancel.set()
+        server.queue.finish(number)

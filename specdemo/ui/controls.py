@@ -20,8 +20,7 @@ from ..drafters.parts.params import (
     upgrade_params,
 )
 from ..errors import UserError
-
-LAST_SEED = 2**31 - 1
+from ..request import LAST_SEED
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,16 @@ class Limits:
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Limits:
         return cls(4_000, 256, 20, False) if env.get("SPACE_ID") else cls()
 
-    def check(self, prompt: str, new_tokens: int) -> None:
+    def check(self, prompt: str, new_tokens: float) -> None:
         if len(prompt) > self.prompt_chars:
             raise UserError(
                 f"The prompt has {len(prompt):,} characters and this page reads at most"
                 f" {self.prompt_chars:,}; shorten it."
             )
-        if not 1 <= new_tokens <= self.new_tokens:
+        if not 1 <= new_tokens <= self.new_tokens or new_tokens != int(new_tokens):
             raise UserError(
-                f"The number of new tokens must be from 1 to {self.new_tokens}, not {new_tokens}."
+                f"The number of new tokens must be a whole number from 1 to {self.new_tokens}, not"
+                f" {new_tokens}."
             )
 
 

@@ -1,5 +1,6 @@
-"""Records the races that ship in ``assets/traces``: ``python -m specdemo.ui.record_traces [NAME ...]`` on
-a machine that is otherwise idle.
+"""Records the races that ship in ``assets/traces``, on a machine that is otherwise idle:
+
+python -m specdemo.ui.record_traces [NAME ...]
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import sys
 import threading
 from typing import Any
 
-from ..traces import dump_trace, save_trace
 from ..paths import ROOT
+from ..request import Request
+from ..traces import dump_trace, save_trace
 from .backend import Backend
 from .examples import EXAMPLES
 
@@ -50,15 +52,8 @@ def record(backend: Backend, engine: Any, name: str) -> list[Any]:
     """
     prompt, method, params, tokens = RECORDINGS[name]
     while True:
-        ask = {
-            "prompt": prompt,
-            "method": method,
-            "params": params,
-            "rule": "match",
-            "max_new_tokens": tokens,
-            "sampling": {"temperature": 0.0, "top_p": 1.0, "seed": 0},
-        }
-        events = list(backend.race(engine, ask, threading.Event()))
+        request = Request(prompt, method, params, max_new_tokens=tokens)
+        events = list(backend.race(engine, request, threading.Event()))
         if len(dump_trace(events).encode()) < MAX_BYTES:
             return events
         tokens = tokens * 3 // 4

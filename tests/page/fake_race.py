@@ -7,14 +7,13 @@ from __future__ import annotations
 import random
 import threading
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
+from specdemo.drafters import METHODS as REAL_METHODS
 from specdemo.drafters.parts.candidates import HEAD
-from specdemo.drafters.parts.params import MethodParams
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Denoise, Done, DraftMade, Prefill, RaceResult, Start, Verify
+from specdemo.request import Request
 
 WORDS = [
     "The",
@@ -372,21 +371,6 @@ def fake_result(method: str, **known: Any) -> RaceResult:
     }
 
 
-class Gamma(MethodParams):
-    gamma: int = Field(5, ge=1, le=15, description="Masks in the block")
-
-
-class Steps(MethodParams):
-    gamma: int = Field(5, ge=1, le=15, description="Masks in the block")
-    steps: int = Field(2, ge=1, le=8, description="Denoising steps T")
-    mix: float = Field(0.5, ge=0.0, le=1.0, description="λ")
-    reveal: Literal["confidence", "left-to-right"] = Field("confidence", description="Which first")
-
-
-class Nothing(MethodParams):
-    pass
-
-
 NAMES = (
     "ar",
     "lookup",
@@ -405,8 +389,8 @@ METHODS = {
         refuse_pair=lambda pair: None,
         title=f"Method {n}",
         explain=f"What {n} does.",
-        params=Nothing if n == "ar" else Steps if n == "specdiff" else Gamma,
-        rules=("match", "ratio") if n == "specdiff" else ("match",),
+        params=REAL_METHODS[n].params,
+        rules=REAL_METHODS[n].rules,
     )
     for n in NAMES
 }
@@ -504,40 +488,40 @@ class FakeBackend:
                 f"prompt {k + 1} of {len(prompts)}",
             )
 
-    def on_processor(self, engine: Any) -> bool:
+    def runs_on_cpu(self, engine: Any) -> bool:
         return True
 
-    def check(self, ask: dict[str, Any]) -> None:
-        if "refuse me" in ask["prompt"]:
-            raise UserError("This prompt is refused; type another.")
-
-    def race(self, engine: Any, ask: dict[str, Any], cancel: threading.Event):
+    def race(self, engine: Any, request: Request, cancel: threading.Event):
         with self.lock:
             self.running += 1
             self.most = max(self.most, self.running)
-            self.asked.append(ask)
+            self.asked.append(request)
+        prompt = request.prompt
         # long enough for some of it to be on the screen
-        pace = 0.08 if "slowly" in ask["prompt"] else self.pace
+        pace = 0.08 if "slowly" in prompt else self.pace
         try:
-            if "break now" in ask["prompt"]:
+            if "refuse me" in prompt:
+                raise UserError("This prompt is refused; type another.")
+            if "break now" in prompt:
                 raise RuntimeError("a defect")
+            asked = request.to_dict()
             events = fake_events(
-                ask["prompt"],
-                ask["method"],
-                ask["max_new_tokens"],
+                prompt,
+                request.method,
+                request.max_new_tokens,
                 self.words,
-                ask["rule"],
-                params=ask["params"],
-                sampling=ask["sampling"],
+                request.rule,
+                params=asked["params"],
+                sampling=asked["sampling"],
             )
             for event in events:
-                if event.kind == "verify" and event.round == 4 and "out of memory" in ask["prompt"]:
+                if event.kind == "verify" and event.round == 4 and "out of memory" in prompt:
                     raise UserError("The GPU ran out of memory; ask for fewer tokens.")
-                held = event.kind == "verify" and event.round == 8 and "wait here" in ask["prompt"]
+                held = event.kind == "verify" and event.round == 8 and "wait here" in prompt
                 while held and not self.gate.is_set() and not cancel.is_set():
                     cancel.wait(0.05)
                 if event.kind == "verify" and (cancel.wait(pace) if pace else cancel.is_set()):
-                    yield Done(fake_result(ask["method"]), stopped=True)
+                    yield Done(fake_result(request.method), stopped=True)
                     return
                 yield event
         finally:

@@ -244,7 +244,7 @@ def test_junk_files_are_refused_in_a_sentence(exported, junk):
     page.locator("input[type=file]").set_input_files(
         {"name": "x.json", "mimeType": "application/json", "buffer": junk.encode()}
     )
-    expect(page.locator(".sd-banner-refusal")).to_be_visible()
+    expect(page.locator(".sd-banner-error")).to_be_visible()
     assert page_state(page, "view.trace.ar.length") == 12, "the race on screen stays"
 
 
@@ -258,7 +258,7 @@ def test_a_trace_that_no_race_has_told_is_refused(exported):
                 "buffer": dump_trace(events).encode(),
             }
         )
-        expect(page.locator(".sd-banner-refusal"), name).to_contain_text(words)
+        expect(page.locator(".sd-banner-error"), name).to_contain_text(words)
         assert page_state(page, "view.trace.ar.length") == 12, name
         page_state(page, "view.say('', 'status')")
 
@@ -347,14 +347,15 @@ def test_a_missed_window_is_fetched_again(exported):
     kinds = page.evaluate(f"""async () => {{
       const view = document.getElementById('race').specdemo, all = {text};
       let asked = 0;
+      const run = {{ id: 'x', live: true }};
       view.options = {{ server: {{ missing_events: async (ask) => {{ asked += 1; await new Promise((r) => setTimeout(r, 20)); return all.slice(ask.from, 60); }} }} }};
-      view.receive({{ run: 'x', live: true, from: 0, events: JSON.stringify(all.slice(0, 10)) }});
-      view.receive({{ run: 'x', live: true, from: 20, events: JSON.stringify(all.slice(20, 30)) }});
-      view.receive({{ run: 'x', live: true, from: 30, events: JSON.stringify(all.slice(30, 40)) }});
+      view.receive({{ type: 'events', run, offset: 0, events: JSON.stringify(all.slice(0, 10)) }});
+      view.receive({{ type: 'events', run, offset: 20, events: JSON.stringify(all.slice(20, 30)) }});
+      view.receive({{ type: 'events', run, offset: 30, events: JSON.stringify(all.slice(30, 40)) }});
       await new Promise((r) => setTimeout(r, 200));
-      view.receive({{ run: 'x', live: true, from: 50, events: JSON.stringify(all.slice(50, 60)) }});
+      view.receive({{ type: 'events', run, offset: 50, events: JSON.stringify(all.slice(50, 60)) }});
       await new Promise((r) => setTimeout(r, 200));
-      view.receive({{ run: 'x', live: true, from: 60, events: JSON.stringify(all.slice(60)) }});
+      view.receive({{ type: 'events', run, offset: 60, events: JSON.stringify(all.slice(60)) }});
       return [view.trace.events.map((e) => e.kind), asked];
     }}""")
     assert kinds[0] == [e["kind"] for e in events] and kinds[1] <= 3

@@ -47,7 +47,7 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page, serve):
     assert (
         held.most == 1
         and held.running == 0
-        and [a["prompt"] for a in held.asked] == list(prompts.values())
+        and [a.prompt for a in held.asked] == list(prompts.values())
     )
 
 
@@ -96,7 +96,7 @@ def test_many_visitors_some_of_whom_leave(assets, serve):
         ]
     until(lambda: crowd.running == 0)
     assert crowd.most == 1
-    assert {int(a["prompt"].split()[1]) for a in crowd.asked} >= set(stayed)
+    assert {int(a.prompt.split()[1]) for a in crowd.asked} >= set(stayed)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
         layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1]
     )
     url, _ = serve(crowd, assets)
-    visitors, own, last = servers[0].visitors, {t: set() for t in tabs}, {}
+    queue, own, last = servers[0].queue, {t: set() for t in tabs}, {}
     for tab in tabs:
         tab.set_default_timeout(2 * WAIT)
         tab.on("pageerror", lambda e: errors.append(str(e)))
@@ -139,12 +139,12 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
             view_of(tab)
             continue
         if last[tab] == "run":
-            prompt = f"Visitor {tabs.index(tab)}, wish {n}"
+            prompt = f"Visitor {tabs.index(tab)}, prompt {n}"
             own[tab].add(prompt)
             fill(tab, "prompt", prompt)
         press(tab, last[tab].title())
         last[tab] = prompt if last[tab] == "run" else last[tab]
-    until(lambda: crowd.running == 0 and not visitors.tickets, 60)
+    until(lambda: crowd.running == 0 and not queue.tickets, 60)
     for tab in tabs:
         if last[tab].startswith("Visitor"):
             expect(tab.locator("#race-view .sd-prompt")).to_have_text(last[tab])
@@ -158,5 +158,5 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
     ), errors
     for tab in tabs:
         tab.close()
-    until(lambda: not (visitors.tickets or visitors.held or servers[0].last), 30)
+    until(lambda: not (queue.tickets or queue.held or servers[0].last), 30)
     assert crowd.running == 0 and len(servers[0].runs.runs) <= servers[0].runs.kept

@@ -40,13 +40,13 @@ def test_a_seed_that_is_none_is_refused_in_words(served, open_page, seed):
     page.locator("#settings button").first.click()
     fill(page, "seed", seed)
     press(page, "Run")
-    expect(view.locator(".sd-banner-refusal")).to_contain_text(
+    expect(view.locator(".sd-banner-error")).to_contain_text(
         "The seed must be a whole number from 0 to 2,147,483,647"
     )
     fill(page, "seed", "7")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("finished")
-    expect(view.locator(".sd-banner-refusal")).to_have_count(0)
+    expect(view.locator(".sd-banner-error")).to_have_count(0)
 
 
 def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
@@ -59,7 +59,7 @@ def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
     file = tmp_path / "other.json"
     file.write_text(dump_trace(list(fake_events(prompt="From a file", tokens=8))))
     view.locator("input[type=file]").set_input_files(file)
-    expect(view.locator(".sd-banner-refusal")).to_contain_text("Press Stop or wait")
+    expect(view.locator(".sd-banner-error")).to_contain_text("Press Stop or wait")
     expect(view.locator(".sd-prompt")).to_have_text("Please wait here")
     view.locator(".sd-halt").click()  # the player's own Stop
     until(lambda: backend.running == 0)
@@ -78,15 +78,17 @@ def test_the_last_words_of_a_replaced_run_do_not_bring_it_back(served, open_page
     )
     half = len(old) // 2
     send = lambda **message: state(page, f"view.receive({json.dumps(message)})")  # noqa: E731
-    send(run="old", live=True, **{"from": 0}, events=old[:half])
-    send(ended=True)
-    send(run="file", live=False, play=False, **{"from": 0}, events=new)
+    run = {"id": "old", "live": True}
+    send(type="events", run=run, offset=0, events=old[:half])
+    send(type="ended", total=0)
+    file = {"id": "file", "live": False, "play": False}
+    send(type="events", run=file, offset=0, events=new)
     for late in (
-        {"status": "Loading the model …"},
-        {"from": half, "events": old[half:]},
-        {"ended": True, "total": len(old)},
+        {"type": "status", "text": "Loading the model …"},
+        {"type": "events", "offset": half, "events": old[half:]},
+        {"type": "ended", "total": len(old)},
     ):
-        send(run="old", live=True, **late)
+        send(run=run, **late)
     expect(view.locator(".sd-prompt")).to_have_text("From a file")
     assert state(page, "[view.running, view.trace.events.length]") == [False, len(new)]
 
@@ -100,11 +102,8 @@ def test_a_refusal_takes_nothing_off_the_screen(served, open_page, prompt):
     expect(view.locator(".sd-badge")).to_have_text("finished")
     fill(page, "prompt", prompt)
     press(page, "Run")
-    expect(view.locator(".sd-banner-refusal")).to_be_visible()
+    expect(view.locator(".sd-banner-error")).to_be_visible()
     expect(view.locator(".sd-prompt")).to_have_text("This stays")
-    assert page.evaluate("document.querySelector('#plot .js-plotly-plot').data[0].x.length") > 10, (
-        "nor out of the large chart"
-    )
     assert state(page, "[view.running, view.trace.done !== null, view.trace.ar.length]") == [
         False,
         True,
@@ -118,7 +117,7 @@ def test_a_race_that_breaks_off_keeps_what_it_wrote(held, open_page):
     view = view_of(page)
     fill(page, "prompt", "Please run out of memory")
     press(page, "Run")
-    expect(view.locator(".sd-banner-refusal")).to_contain_text("ran out of memory")
+    expect(view.locator(".sd-banner-error")).to_contain_text("ran out of memory")
     expect(view.locator(".sd-badge")).to_have_text("stopped")
     expect(view.locator(".sd-prompt")).to_have_text("Please run out of memory")
     assert state(page, "[view.running, view.trace.rounds.filter((r) => r.verify).length]") == [
@@ -138,26 +137,6 @@ def test_nothing_is_saved_before_there_is_something(open_page, serve, assets):
     expect(view.locator(".sd-banner")).to_contain_text("nothing to save yet")
     backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
-
-
-def test_the_large_chart_is_not_another_races(served, open_page, tmp_path):
-    page = open_page(served)
-    view = view_of(page)
-    expect(page.locator("#plot")).to_be_visible()
-    file = tmp_path / "other.json"
-    file.write_text(dump_trace(list(fake_events(prompt="From a file", tokens=8))))
-    view.locator("input[type=file]").set_input_files(file)
-    expect(view.locator(".sd-prompt")).to_have_text("From a file")
-    expect(page.locator("#plot")).to_be_hidden()
-    page.get_by_role("tab", name="Lesson").click()
-    view_of(page, "lesson-view")
-    expect(page.locator("#lesson-view .sd-lesson-head")).to_contain_text("step 1 of 12")
-    page.get_by_role("tab", name="Race").click()
-    expect(view.locator(".sd-prompt")).to_have_text("From a file")
-    expect(page.locator("#plot")).to_be_hidden()
-    press(page, "Run")
-    expect(view.locator(".sd-badge")).to_have_text("finished")
-    expect(page.locator("#plot")).to_be_visible()
 
 
 def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path):
@@ -233,7 +212,7 @@ def test_a_refusal_is_seen_on_a_phone(served, open_page):
     page.evaluate("scrollTo(0, 0)")
     fill(page, "prompt", "  ")
     press(page, "Run")
-    banner = page.locator("#race-view .sd-banner-refusal")
+    banner = page.locator("#race-view .sd-banner-error")
     expect(banner).to_contain_text("empty")
     expect(banner).to_be_in_viewport()
     player = page.locator("#race-view .sd-player").bounding_box()
@@ -381,8 +360,8 @@ def test_what_was_asked_is_known_though_its_own_message_was_lost(served, open_pa
     view = view_of(page)
     state(
         page,
-        "view.receive({run: 'x', live: true, ask: {prompt: 'Merged', method: 'block', sampling:"
-        " {seed: 3}}, status: 'Loading …'})",
+        "view.receive({type: 'status', text: 'Loading …', run: {id: 'x', live: true, request:"
+        " {prompt: 'Merged', method: 'block', sampling: {seed: 3}}}})",
     )
     expect(view.locator(".sd-prompt")).to_have_text("Merged")
     expect(view.locator(".sd-banner")).to_have_text("Loading …")
@@ -420,9 +399,6 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     assert (
         "specdiff" in view.locator(".sd-lane-spec h3").inner_text()
         and view.locator(".sd-verdict-word").inner_text() == "–"
-    )
-    assert page.locator("#plot .scatterlayer .trace path.js-line").count() == 0, (
-        "Plotly draws no other race either"
     )
     backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
@@ -462,7 +438,7 @@ def test_a_race_stopped_before_its_first_round_says_so_when_stepped(open_page, t
     expect(page.locator(".sd-banner")).to_contain_text("ends before its race did")
     page.evaluate(
         "() => { const view = document.getElementById('race').specdemo; view.player.finish();"
-        " view.receive({advance: 'x'}); }"
+        " view.receive({type: 'advance'}); }"
     )
     expect(page.locator(".sd-banner")).to_contain_text(
         "stopped before its first round; Run starts a new one"

@@ -72,7 +72,7 @@ def test_refusals_are_shown_as_one_sentence(served, open_page, prompt):
     view = view_of(page)
     fill(page, "prompt", prompt)
     press(page, "Run")
-    banner = view.locator(".sd-banner-refusal")
+    banner = view.locator(".sd-banner-error")
     expect(banner).to_be_visible()
     assert banner.inner_text().strip().endswith(".") and "Traceback" not in banner.inner_text()
     fill(page, "prompt", "And now a good one")
@@ -112,7 +112,7 @@ def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page
     state(
         page,
         "(view.trace.start.method = 'specdiff', view.trace.start.prompt = 'Grüße & \"quotes\" <b>',"
-        " view.trace.start.params = {gamma: 9, steps: 4, mix: 0.25, reveal: 'left-to-right'},"
+        " view.trace.start.params = {gamma: 9, steps: 4, warmup: 16, reveal: 'left-to-right'},"
         " view.trace.start.rule = 'ratio', view.trace.start.sampling = {seed: 42, temperature: 0.7,"
         " top_p: 0.9}, view.trace.start.max_new_tokens = 33)",
     )
@@ -144,10 +144,11 @@ def test_method_shows_its_own_controls(served, open_page):
         " n.specdemo).specdemo.trace.start.method === 'specdiff'"
     )
     assert state(page, "view.trace.start.params") == {
-        "gamma": 5,
+        "gamma": 10,
         "steps": 2,
-        "mix": 0.5,
         "reveal": "confidence",
+        "q": "final",
+        "warmup": 0,
     }
 
 

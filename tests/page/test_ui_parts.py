@@ -14,14 +14,18 @@ from corrupt_traces import WRONG_TYPE, damaged
 from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
 
 from specdemo.errors import UserError
+from specdemo.request import Request
 from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_trace
-from specdemo.ui import charts, lesson
-from specdemo.ui.backend import BorderBackend, gpu_seconds
+from specdemo.ui import lesson
+from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
+from specdemo.ui.engines import Engines
 from specdemo.ui.export import export_html, safe_json
+from specdemo.ui.jobs import RaceForm
+from specdemo.ui.messages import Advance, Ended, Error, Events, Queued, Run, Status
+from specdemo.ui.race_queue import RaceQueue
 from specdemo.ui.server import Server
-from specdemo.ui.streaming import DRAWN_SECONDS, Engines, Runs, windows
-from specdemo.ui.visitors import Visitors
+from specdemo.ui.streaming import DRAWN_TIMEOUT, Runs, windows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +35,7 @@ def server(tmp_path):
     return Server(FakeBackend(), METHODS, PAIRS, Limits(), tmp_path)
 
 
-def ask(
+def job(
     server,
     prompt="Hello",
     method="block",
@@ -42,8 +46,10 @@ def ask(
     top_p=1.0,
     seed=0,
     params=None,
+    local_browser=False,
 ):
-    return server.ask(prompt, method, pair, rule, new, temperature, top_p, seed, params or {})
+    form = RaceForm(prompt, method, pair, rule, new, temperature, top_p, seed, params or {})
+    return server.make_job(form, local_browser=local_browser)
 
 
 def test_the_page_imports_no_torch():
@@ -139,30 +145,29 @@ def test_a_race_waits_until_a_browser_beside_it_has_drawn(tmp_path):
     then nobody is waited for.
     """
     server = Server(FakeBackend(pace=0.1), METHODS, PAIRS, Limits(), tmp_path)
-    messages = server.messages(ask(server, new=30), threading.Event(), beside=True)
-    first = next(m for m in messages if "events" in m)
-    assert first["ack"] is True
+    messages = server.messages(job(server, new=30, local_browser=True), threading.Event())
+    first = next(m for m in messages if isinstance(m, Events))
+    assert first.confirm is True
     threading.Timer(
         0.15,
         lambda: server.runs.note_drawn(
-            {"run": first["run"], "count": len(json.loads(first["events"]))}
+            {"run": first.run.id, "count": len(json.loads(first.events))}
         ),
     ).start()
     began = time.perf_counter()
     second = next(messages)
     assert (
         time.perf_counter() - began >= 0.14
-        and second["ack"] is True
-        and second["from"] == len(json.loads(first["events"]))
+        and second.confirm is True
+        and second.offset == len(json.loads(first.events))
     )
     began = time.perf_counter()
     rest = list(messages)
-    assert DRAWN_SECONDS <= time.perf_counter() - began < DRAWN_SECONDS + 3 and [
-        m["ack"] for m in rest if "events" in m
-    ] == [False] * sum("events" in m for m in rest)
-    for junk in (None, {}, {"run": first["run"], "count": "x"}, {"run": "unknown", "count": 1}):
+    assert DRAWN_TIMEOUT <= time.perf_counter() - began < DRAWN_TIMEOUT + 3
+    assert not any(m.confirm for m in rest if isinstance(m, Events))
+    for junk in (None, {}, {"run": first.run.id, "count": "x"}, {"run": "unknown", "count": 1}):
         server.runs.note_drawn(junk)
-    assert set(server.runs.drawn) == {first["run"]}
+    assert set(server.runs.drawn) == {first.run.id}
 
 
 def test_the_drawn_counts_go_with_their_runs():
@@ -222,12 +227,14 @@ def test_a_failed_load_is_told_and_tried_again():
         ({"pair": "/etc"}, "no pair"),
         ({"pair": ["x"]}, "no pair"),
         ({"method": "../x"}, "no method"),
-        ({"prompt": "refuse me"}, "refused"),
+        ({"method": "block", "rule": "ratio"}, "cannot use the rule"),
+        ({"params": {"gamma": 99}}, "gamma must be"),
+        ({"params": ["gamma"]}, "by name"),
     ],
 )
 def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
     with pytest.raises(UserError, match=words) as refusal:
-        ask(server, **change)
+        job(server, **change)
     assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
 
 
@@ -243,16 +250,18 @@ def test_a_public_space_allows_less():
 
 
 def test_messages_hold_the_whole_race(server):
-    messages = list(server.messages(ask(server), threading.Event()))
-    events = [e for m in messages if "events" in m for e in json.loads(m["events"])]
+    messages = list(server.messages(job(server), threading.Event()))
+    events = [e for m in messages if isinstance(m, Events) for e in json.loads(m.events)]
     assert [e["kind"] for e in events] == [e.kind for e in fake_events(method="block", tokens=16)]
-    assert messages[-1]["ended"] and len({m["run"] for m in messages}) == 1
+    assert isinstance(messages[-1], Ended) and messages[-1].total == len(events)
+    assert len({m.run.id for m in messages}) == 1
+    assert [m.run.request is not None for m in messages] == [True] + [False] * (len(messages) - 1)
 
 
 def test_closing_the_messages_ends_the_race(server):
     server.backend.pace = 0.2
-    messages = server.messages(ask(server, new=64), threading.Event())
-    while "events" not in next(messages):
+    messages = server.messages(job(server, new=64), threading.Event())
+    while not isinstance(next(messages), Events):
         pass
     assert server.backend.running == 1
     messages.close()
@@ -336,24 +345,6 @@ def test_an_exported_page_asks_nobody_for_anything():
     )
 
 
-def test_lanes_of_the_chart_end_at_what_was_written():
-    events = [e.to_dict() for e in fake_events(tokens=25)]
-    ar, spec = charts.lanes(events)
-    assert ar[-1][1] == spec[-1][1] == 25 and ar[-1][0] > spec[-1][0] > 0
-    figure = charts.tokens_over_time(events)
-    assert len(figure.to_json()) < 12_000 and [len(t.x) for t in figure.data] == [
-        len(ar),
-        len(spec),
-    ]
-
-
-@pytest.mark.parametrize("n", [1, 5, 256, 257, 511, 1000])
-def test_thinned_curves_keep_their_ends(n):
-    points = [(float(i), i) for i in range(n)]
-    thin = charts.thin(points)
-    assert len(thin) <= charts.MAX_POINTS and thin[0] == points[0] and thin[-1] == points[-1]
-
-
 def test_every_step_of_the_lesson_says_what_to_look_at():
     names = sorted({s["trace"] for s in lesson.STEPS})
     assert (
@@ -366,29 +357,29 @@ def test_every_step_of_the_lesson_says_what_to_look_at():
     assert {s["trace"] for s in few} == {"specdiff"} and not any("knob" in s for s in few)
 
 
-def test_races_across_a_process_border_are_plain_and_refusals_come_through(monkeypatch):
+def test_races_of_a_worker_process_are_plain_and_its_errors_come_through():
     closed = []
 
-    def stream(pair, ask):
+    def stream(pair, request):
         try:
-            if ask["prompt"] == "no":
-                yield {"refusal": "The GPU is busy; try again."}
+            if request["prompt"] == "no":
+                yield {"error": "The GPU is busy; try again."}
             for event in fake_events(tokens=12):
                 yield event.to_dict()
         finally:
             closed.append(pair)
 
-    border = BorderBackend(stream)
-    assert not border.can_bench
-    ask = {"prompt": "yes", "max_new_tokens": 12}
-    assert [e["kind"] for e in border.race("p", ask, threading.Event())] == [
+    backend = ZeroGpuBackend(stream)
+    assert not backend.can_bench
+    request = Request("yes", max_new_tokens=12)
+    assert [e["kind"] for e in backend.race("p", request, threading.Event())] == [
         e.kind for e in fake_events(tokens=12)
     ]
     with pytest.raises(UserError, match="GPU is busy"):
-        list(border.race("p", ask | {"prompt": "no"}, threading.Event()))
+        list(backend.race("p", Request("no"), threading.Event()))
     cancel = threading.Event()
     cancel.set()
-    assert len(list(border.race("p", ask, cancel))) == 1
+    assert len(list(backend.race("p", request, cancel))) == 1
     assert closed == ["p"] * 3
     assert (
         30
@@ -398,46 +389,62 @@ def test_races_across_a_process_border_are_plain_and_refusals_come_through(monke
     )
 
 
-def test_a_press_that_arrives_after_its_tab_was_closed_is_nobodys_wait():
-    visitors = Visitors()
-    visitors.leave("a")
-    ghost = visitors.enter("a", "too late")  # the tab is gone and nobody will come for it
-    other = visitors.enter("b")
-    assert visitors.ahead(other) == 0
-    assert visitors.begin(ghost).wish == "too late", (
+def test_a_press_that_arrives_after_its_tab_was_closed_is_not_counted():
+    queue = RaceQueue()
+    queue.leave("a")
+    orphan = queue.enter("a", "too late")  # the tab is gone and nobody will come for it
+    other = queue.enter("b")
+    assert queue.position(other) == 0
+    assert queue.begin(orphan).request == "too late", (
         "but if the line was only broken for a moment, it runs"
     )
     for k in range(200):
-        visitors.leave(f"s{k}")
-        visitors.enter(f"s{k}")
-    assert len(visitors.tickets) < 40 and visitors.ahead(visitors.enter("c")) <= 2
-    assert visitors.begin(other) is not None, "a visitor's own ticket is never thrown away"
+        queue.leave(f"s{k}")
+        queue.enter(f"s{k}")
+    assert len(queue.tickets) < 40 and queue.position(queue.enter("c")) <= 2
+    assert queue.begin(other) is not None, "a visitor's own ticket is never thrown away"
 
 
 def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
-    visitors = Visitors()
-    first = visitors.enter("a", "a wish")
-    running = visitors.begin(first)
-    assert running.wish == "a wish" and visitors.begin(first) is None, "one ticket, one run"
-    second = visitors.enter("a")
+    queue = RaceQueue()
+    first = queue.enter("a", "a request")
+    running = queue.begin(first)
+    assert running.request == "a request" and queue.begin(first) is None, "one ticket, one run"
+    second = queue.enter("a")
     assert running.cancel.is_set(), "Run again means: this one instead"
     assert (
-        visitors.stop("a") is True
-        and list(visitors.tickets) == [first]
-        and visitors.begin(second) is None
+        queue.stop("a") is True and list(queue.tickets) == [first] and queue.begin(second) is None
     ), "given back while waiting, and forgotten at once"
-    third = visitors.enter("a")
-    cancel = visitors.begin(third).cancel
-    assert visitors.stop("a") is False and cancel.is_set()
-    visitors.finish(first)
-    visitors.finish(third)
-    assert visitors.stop("a") is False and visitors.begin("never given out") is None
-    other = visitors.enter("b")
-    visitors.enter("a")
-    third = visitors.enter("c")
-    assert (visitors.ahead(other), visitors.ahead(third)) == (0, 2)
-    assert not visitors.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
-    visitors.stop("a")
-    assert visitors.ahead(third) == 1, "who gave up is not waited for"
-    visitors.stop("b")
-    assert visitors.ahead(third) == 0, "nor a race that is ending"
+    third = queue.enter("a")
+    cancel = queue.begin(third).cancel
+    assert queue.stop("a") is False and cancel.is_set()
+    queue.finish(first)
+    queue.finish(third)
+    assert queue.stop("a") is False and queue.begin("never given out") is None
+    other = queue.enter("b")
+    queue.enter("a")
+    third = queue.enter("c")
+    assert (queue.position(other), queue.position(third)) == (0, 2)
+    assert not queue.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
+    queue.stop("a")
+    assert queue.position(third) == 1, "who gave up is not waited for"
+    queue.stop("b")
+    assert queue.position(third) == 0, "nor a race that is ending"
+
+
+def test_every_message_is_told_apart_by_its_type_and_from_the_one_before():
+    run = Run("x", request={"prompt": "Hello"})
+    messages = [
+        Queued(None, "One race is before yours."),
+        Status("Loading", run),
+        Events(run, 0, "[]"),
+        Error("It is refused.", run),
+        Advance(),
+        Ended(run, 3),
+    ]
+    plain = [m.to_dict() for m in messages]
+    assert [m["type"] for m in plain] == ["queued", "status", "events", "error", "advance", "ended"]
+    assert plain[2]["run"]["id"] == "x" and json.loads(json.dumps(plain)) == plain
+    assert Advance().to_dict() != Advance().to_dict(), "Gradio reports only a value that changed"
+    received = (ROOT / "specdemo/ui/static/view.js").read_text(encoding="utf-8")
+    assert all(f'case "{m["type"]}":' in received for m in plain), "the view knows every type"

@@ -115,13 +115,12 @@ export class Lesson {
     const events = await this.trace(name);
     const { view } = this;
     if (this.shown !== name) {
+      const id = `lesson-${name}-${Math.random()}`;
       view.receive({
-        run: `lesson-${name}-${Math.random()}`,
-        from: 0,
+        type: "events",
+        run: { id, live: false, play: false },
+        offset: 0,
         events,
-        live: false,
-        play: false,
-        badge: "recording",
       });
       this.shown = name;
     }

@@ -60,8 +60,8 @@ export class SaveBar {
     if (answer && answer.html) save(`${name}.html`, answer.html, "text/html");
     else
       view.say(
-        (answer && answer.refusal) || "The page could not be made; download the trace instead.",
-        "refusal",
+        (answer && answer.error) || "The page could not be made; download the trace instead.",
+        "error",
       );
   }
 
@@ -85,14 +85,14 @@ export class SaveBar {
     if (view.running) {
       view.say(
         "A race is running here. Press Stop or wait for its end, then load the trace.",
-        "refusal",
+        "error",
       );
       return;
     }
     const { events, fault } =
       file.size > MAX_TRACE_BYTES ? { fault: TOO_LARGE } : parseTrace(await file.text());
     if (fault) {
-      view.say(fault, "refusal");
+      view.say(fault, "error");
       return;
     }
     view.load(events);

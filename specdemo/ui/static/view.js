@@ -18,6 +18,9 @@ const VISIBLE_RACE = 260; // pixels of the window that player and a few lines of
 const SPEAK_MS = 4000; // between two announcements while things move
 const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "checked" };
 
+/** The page sends events as text: Gradio would patch nested data piece by piece. */
+const unpack = (events) => (typeof events === "string" ? JSON.parse(events) : list(events));
+
 export class View {
   /** `options` are {server: functions on the Python side, standalone: true in a page of its own}. */
   constructor(element, options) {
@@ -96,46 +99,62 @@ export class View {
 
   // -- what comes in --------------------------------------------------------------------------
 
-  /** A message from the page: new events of a run, a word about its state, a step, or a refusal. */
+  /** A message from the page, tagged by `type` (ui/messages.py); `run` is the race it is about. */
   receive(message) {
     if (!message || typeof message !== "object") return;
-    if (message.ask) remember((this.asked = message.ask));
-    if (message.run !== undefined && message.run !== this.run) {
-      if (this.past.has(message.run)) return; // its last words come after what took its place
-      this.begin(message);
+    const { run } = message;
+    const request = run ? run.request : message.request;
+    if (request) remember((this.asked = request));
+    if (run && run.id !== this.run) {
+      if (this.past.has(run.id)) return; // a late message of a race that was replaced
+      this.begin(run);
     }
-    if (message.refusal) return this.refused(message.refusal, num(message.total));
-    if (message.ask && !this.running) this.player.pause(); // what was shown so far is not what was asked for
-    if (message.status && (message.run === undefined || this.running))
-      this.say(message.status, "status"); // not what a stopped run still says of its model
-    // the page sends text, so that Gradio's streaming has no nested data to patch piece by piece
-    if (message.events)
-      this.take(
-        num(message.from),
-        typeof message.events === "string" ? JSON.parse(message.events) : list(message.events),
-      );
-    if (message.ack) this.tellWhenDrawn(message.run);
-    if (message.advance) this.player.nextRound();
-    if (message.ended) this.ended(num(message.total));
+    this.handle(message, Boolean(request));
   }
 
-  begin(message) {
-    const live = Boolean(message.live);
+  handle({ type, run, text, total, offset, events, confirm }, isRequest) {
+    switch (type) {
+      case "queued":
+        // what was shown so far is not what was asked for
+        if (isRequest && !this.running) this.player.pause();
+        if (text) this.say(text, "status");
+        break;
+      case "status":
+        // the model of a stopped race goes on loading
+        if (!run || this.running) this.say(text, "status");
+        break;
+      case "events":
+        this.take(num(offset), unpack(events));
+        if (confirm) this.confirmDrawn(run.id);
+        break;
+      case "error":
+        this.fail(text, num(total));
+        break;
+      case "advance":
+        this.player.nextRound();
+        break;
+      case "ended":
+        if (text) this.say(text, "status");
+        this.ended(num(total));
+        break;
+    }
+  }
+
+  begin(run) {
+    const live = Boolean(run.live);
     this.past.add(this.run);
-    this.run = message.run;
+    this.run = run.id;
     this.runs(live);
     this.trace = new Trace();
     this.total = 0;
     this.say("", "status");
-    this.player.reset(!message.stepping);
+    this.player.reset(!run.stepping);
     Object.values(this.lanes).forEach((lane) => lane.reset());
     this.roundView.reset();
     this.charts.reset();
-    this.badge.textContent = live ? "live" : message.badge || "recording";
+    this.badge.textContent = live ? "live" : run.badge || "recording";
     this.badge.classList.toggle("sd-badge-live", live);
-    // Plotly's chart is drawn by the server, which has not seen a trace loaded here
-    if (this.isMain) document.body.classList.toggle("sd-loaded", Boolean(message.loaded));
-    this.autoplay = !live && message.play !== false && !reducedMotion();
+    this.autoplay = !live && run.play !== false && !reducedMotion();
     this.spokenRound = -1;
     if (live && this.asked) {
       // until the race says so itself: the model may still be loading
@@ -148,16 +167,16 @@ export class View {
       this.root.scrollIntoView({ block: "start" });
   }
 
-  /** Events number `from` on. Windows may be merged by the browser on the way; a gap is filled from the server's copy. */
-  take(from, events) {
+  /** Events number `offset` on. Gradio may drop a message; the server's copy fills the gap. */
+  take(offset, events) {
     const have = this.trace.events.length;
-    this.total = Math.max(this.total, from + events.length);
-    if (from > have) {
+    this.total = Math.max(this.total, offset + events.length);
+    if (offset > have) {
       this.fetchMissing();
       return;
     }
-    if (from === 0 && !have && events.length && !this.refusing) this.say("", "status");
-    for (const event of events.slice(have - from)) this.trace.push(event);
+    if (offset === 0 && !have && events.length && !this.showsError) this.say("", "status");
+    for (const event of events.slice(have - offset)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
     this.player.arrived();
@@ -188,8 +207,8 @@ export class View {
     if (this.isMain) document.body.classList.toggle("sd-racing", now);
   }
 
-  /** The engine may share its processor with this browser; it goes on when what it sent is on screen. */
-  tellWhenDrawn(run) {
+  /** The engine may share its CPU with this browser; it waits until what it sent is on screen. */
+  confirmDrawn(run) {
     nextFrame(() => setTimeout(() => this.options.server.drawn({ run, count: this.total }), 0));
   }
 
@@ -198,7 +217,7 @@ export class View {
     this.closeLive();
     this.catchUp(total);
     const { events, done } = this.trace;
-    if (!this.refusing) {
+    if (!this.showsError) {
       if (events.length && events.length >= this.total && !done)
         this.say("Stopped. What was written so far stays here.", "status");
       else if (wasRunning && !this.total)
@@ -207,10 +226,10 @@ export class View {
     this.schedule();
   }
 
-  /** What a run had written, or what was on screen before it, stays. */
-  refused(words, total) {
+  /** An error; what a run had written, or what was on screen before it, stays. */
+  fail(text, total) {
     this.closeLive();
-    this.say(words, "refusal");
+    this.say(text, "error");
     this.catchUp(total);
     this.schedule();
   }
@@ -228,17 +247,17 @@ export class View {
     this.badge.classList.toggle("sd-badge-live", whole);
   }
 
-  get refusing() {
-    return !this.banner.hidden && this.banner.classList.contains("sd-banner-refusal");
+  get showsError() {
+    return !this.banner.hidden && this.banner.classList.contains("sd-banner-error");
   }
 
-  /** A sentence above the race; `kind` is status or refusal. */
+  /** A sentence above the race; `kind` is status or error. */
   say(text, kind) {
     this.banner.textContent = text;
     this.banner.hidden = !text;
     this.banner.className = `sd-banner sd-banner-${kind}`;
-    this.banner.setAttribute("role", kind === "refusal" ? "alert" : "status");
-    if (kind === "refusal" && this.root.checkVisibility()) {
+    this.banner.setAttribute("role", kind === "error" ? "alert" : "status");
+    if (kind === "error" && this.root.checkVisibility()) {
       const { top, bottom } = this.banner.getBoundingClientRect();
       // on a phone the button that was pressed is far above
       if (top < 0 || bottom > innerHeight - 100) this.banner.scrollIntoView({ block: "center" });
@@ -247,15 +266,8 @@ export class View {
 
   /** Shows a recording that did not come from the server. */
   load(events, badge = "loaded trace") {
-    this.receive({
-      run: `file-${Date.now()}-${Math.random()}`,
-      events,
-      badge,
-      from: 0,
-      live: false,
-      play: true,
-      loaded: true,
-    });
+    const run = { id: `file-${Date.now()}-${Math.random()}`, live: false, badge };
+    this.receive({ type: "events", run, offset: 0, events });
   }
 
   warnIfCut() {

@@ -1,0 +1,105 @@
+"""From the values of the page's controls, or of the public endpoint, to a checked request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UserError
+from ..request import Request, Sampling
+from .controls import Limits
+
+
+@dataclass(frozen=True)
+class RaceForm:
+    """What the controls hold, or what a client of the endpoint sends: nothing in it is checked."""
+
+    prompt: Any
+    method: Any
+    pair: Any
+    rule: Any
+    new_tokens: Any
+    temperature: Any
+    top_p: Any
+    seed: Any
+    params: Any
+
+
+@dataclass(frozen=True)
+class RaceJob:
+    """A request that can run, on which pair, and how the page shows it.
+
+    Attributes:
+        stepping: whether the page waits before the first round.
+        local_browser: whether the browser runs on this machine, see ``Server.messages``.
+    """
+
+    pair: str
+    request: Request
+    stepping: bool = False
+    local_browser: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the page shows of it before the race begins, and keeps in its address."""
+        return {"pair": self.pair} | self.request.to_dict()
+
+
+@dataclass(frozen=True)
+class BenchJob:
+    """A short bench: names of methods, names of example prompts, and new tokens for each."""
+
+    methods: list[str]
+    prompts: list[str]
+    new_tokens: int
+
+
+def make_job(
+    form: RaceForm,
+    methods: Mapping[str, Any],
+    pairs: Mapping[str, Any],
+    limits: Limits,
+    stepping: bool = False,
+    local_browser: bool = False,
+) -> RaceJob:
+    """The checked request of a form, within the page's limits.
+
+    Raises:
+        UserError: it cannot run here.
+    """
+    prompt = form.prompt if isinstance(form.prompt, str) else ""
+    new_tokens, temperature, top_p, seed = (
+        _number(value) for value in (form.new_tokens, form.temperature, form.top_p, form.seed)
+    )
+    limits.check(prompt, new_tokens)
+    pair = str(form.pair)
+    if pair not in pairs:
+        raise UserError(f"There is no pair “{pair}” here; choose one of {', '.join(pairs)}.")
+    request = Request(
+        prompt,
+        form.method,
+        form.params,
+        Sampling(temperature=temperature, top_p=top_p, seed=seed),
+        int(new_tokens),
+        form.rule,
+    )
+    if why := methods[request.method].refuse_pair(pairs[pair]):
+        raise UserError(why)
+    return RaceJob(pair, request, stepping, local_browser)
+
+
+def _number(value: Any) -> float:
+    """``value`` as a number, an int where it is whole: a slider gives 16.0, a client may send
+    "16".
+    """
+    try:
+        amount = float(value)
+    except (TypeError, ValueError, OverflowError):
+        amount = math.nan
+    if not math.isfinite(amount):
+        raise UserError(
+            "New tokens, temperature, top-p and seed must be numbers; put in their usual values"
+            " again."
+        )
+    return int(amount) if amount.is_integer() else amount

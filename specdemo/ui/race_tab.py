@@ -1,0 +1,233 @@
+"""The Race tab: what it shows, and which of the server's functions each control calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from .component import race_view
+from .controls import MethodControls, from_link, rule_choices
+from .examples import EXAMPLES
+from .jobs import RaceForm
+from .messages import Error, Events, Run, pack
+from .server import Server
+
+FIRST = ("best", "d2sd", "specdiff", "block")  # which method, and which recording, is shown first
+QUIET = {"api_visibility": "private", "show_progress": "hidden"}
+AT_ONCE = QUIET | {"queue": False, "trigger_mode": "multiple"}
+
+
+def first_method(server: Server) -> str:
+    return next((n for n in FIRST if n in server.methods), next(iter(server.methods)))
+
+
+def first_recording(server: Server) -> dict[str, Any] | None:
+    """The message with the recording that plays while the model loads."""
+    name = next((n for n in (*FIRST, *server.traces) if n in server.traces), None)
+    if name is None:
+        return None
+    run = Run(f"recorded-{name}", live=False, badge="recording")
+    return Events(run, 0, pack(server.recorded(name))).to_dict()
+
+
+class RaceTab:
+    """Built inside ``gr.Blocks``; ``queue`` is the concurrency id that all races share."""
+
+    def __init__(self, demo: gr.Blocks, server: Server, queue: str):
+        self.server, self.queue = server, queue
+        self.methods, self.default = server.methods, first_method(server)
+        with gr.Row():
+            with gr.Column(scale=5, min_width=300):
+                self._prompt()
+            with gr.Column(scale=4, min_width=300, elem_classes="sd-tight"):
+                self._choices()
+        with gr.Row(equal_height=True, elem_classes="sd-words"):
+            self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
+            self.status = gr.Markdown("", elem_id="status")
+        with gr.Accordion("Settings", open=False, elem_id="settings"):
+            self._settings()
+        self.view = race_view(first_recording(server), server.view_functions(), elem_id="race-view")
+        # in the order of RaceForm
+        self.form = [
+            self.prompt,
+            self.method,
+            self.pair,
+            self.rule,
+            self.new_tokens,
+            self.temperature,
+            self.top_p,
+            self.seed,
+            *self.controls.components,
+        ]
+        self._on_buttons()
+        self._on_choices()
+        self._on_load(demo)
+
+    # -- what it shows -----------------------------------------------------------------------------
+
+    def _prompt(self) -> None:
+        self.prompt = gr.Textbox(
+            next(iter(EXAMPLES.values())),
+            label="Prompt",
+            lines=3,
+            max_lines=5,
+            elem_id="prompt",
+        )
+
+    def _choices(self) -> None:
+        with gr.Row(elem_classes="sd-tight"):
+            self.method = gr.Dropdown(
+                [(m.title, name) for name, m in self.methods.items()],
+                value=self.default,
+                label="Method",
+                elem_id="method",
+                min_width=200,
+                scale=3,
+            )
+            self.example = gr.Dropdown(
+                [("choose …", ""), *((name, name) for name in EXAMPLES)],
+                label="Example prompts",
+                value="",
+                elem_id="example",
+                min_width=140,
+                scale=2,
+            )
+        with gr.Row(elem_classes="sd-tight"):
+            self.run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
+            self.stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=80, scale=1)
+            self.step = gr.Button("Step", elem_id="step", min_width=80, scale=1)
+
+    def _settings(self) -> None:
+        pairs, limits = self.server.pairs, self.server.limits
+        with gr.Row():
+            self.pair = gr.Dropdown(
+                [(p.title, name) for name, p in pairs.items()],
+                value=next(iter(pairs)),
+                label="Target and drafter",
+                elem_id="pair",
+            )
+            self.rule = gr.Dropdown(
+                rule_choices(self.methods[self.default]),
+                value=self.methods[self.default].rules[0],
+                label="Acceptance rule",
+                elem_id="rule",
+            )
+            self.new_tokens = gr.Slider(
+                1,
+                limits.new_tokens,
+                value=min(96, limits.new_tokens),
+                step=1,
+                label="New tokens",
+                elem_id="new-tokens",
+            )
+        with gr.Row():
+            self.temperature = gr.Slider(
+                0,
+                2,
+                value=0,
+                step=0.05,
+                label="Temperature",
+                info="0 = greedy decoding",
+                elem_id="temperature",
+            )
+            self.top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
+            # its limits are the server's to name, in a sentence
+            self.seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")
+        self.controls = MethodControls(self.methods, self.default)
+
+    # -- what it calls -----------------------------------------------------------------------------
+
+    def _form(self, values: tuple[Any, ...]) -> RaceForm:
+        params = self.controls.values(values[1], list(values[8:]))
+        return RaceForm(*values[:8], params=params)
+
+    def _on_buttons(self) -> None:
+        def on_run(request: gr.Request, *values: Any) -> tuple[Any, str]:
+            return self.server.enter(request, self._form(values))
+
+        def on_step(request: gr.Request, *values: Any) -> tuple[Any, Any]:
+            """Again with nothing changed: on to the next round. Otherwise a run begins that waits
+            before its first round.
+            """
+            return self.server.step(request, self._form(values))
+
+        ticket = gr.State("")
+        when_its_turn_comes = {
+            "fn": self.server.run,
+            "inputs": ticket,
+            "outputs": self.view,
+            "concurrency_id": self.queue,
+            "concurrency_limit": 1,
+            "trigger_mode": "multiple",
+            "api_visibility": "private",
+            "show_progress": "full",
+            "show_progress_on": [self.status],
+        }
+        run = gr.on(
+            [self.run.click, self.prompt.submit], on_run, self.form, [self.view, ticket], **AT_ONCE
+        )
+        run.then(**when_its_turn_comes)
+        step = self.step.click(on_step, self.form, [self.view, ticket], **AT_ONCE)
+        step.then(**when_its_turn_comes)
+        self.stop.click(self.server.stop, None, self.view, **AT_ONCE)
+
+    def _on_choices(self) -> None:
+        def on_method(name: str) -> list[Any]:
+            method = self.methods[name]
+            return [
+                method.explain,
+                gr.update(choices=rule_choices(method), value=method.rules[0]),
+                *self.controls.show(name),
+            ]
+
+        def on_example(name: str) -> Any:
+            return EXAMPLES.get(name, gr.skip())
+
+        self.example.input(on_example, self.example, self.prompt, **QUIET, queue=False)
+        outputs = [self.explain, self.rule, *self.controls.groups.values()]
+        self.method.input(on_method, self.method, outputs, **QUIET, queue=False)
+        self.pair.input(
+            self.server.loading, self.pair, self.status, concurrency_limit=None, **QUIET
+        )
+
+    def _on_load(self, demo: gr.Blocks) -> None:
+        def on_load(request: gr.Request) -> list[Any]:
+            return self._from_link(dict(request.query_params))
+
+        outputs = [*self.form, self.explain, *self.controls.groups.values(), self.view]
+        demo.load(on_load, None, outputs, **QUIET, queue=False)
+        demo.load(self.server.loading, self.pair, self.status, concurrency_limit=None, **QUIET)
+
+    def _from_link(self, query: dict[str, str]) -> list[Any]:
+        """Updates of the form, the explanation, the groups of controls and the view from a share
+        link. What the link does not name is left alone: on a slow machine the visitor may have
+        chosen already.
+        """
+        link, wrong = from_link(query, self.methods, list(self.server.pairs), self.server.limits)
+        name = link.get("method", self.default)
+        method = self.methods[name]
+
+        def update(key: str) -> Any:
+            return gr.update(value=link[key]) if key in link else gr.skip()
+
+        rule, explain, groups = gr.skip(), gr.skip(), [gr.skip()] * len(self.controls.groups)
+        if "method" in link or "rule" in link:
+            rule = gr.update(choices=rule_choices(method), value=link.get("rule", method.rules[0]))
+        if "method" in link:
+            explain, groups = method.explain, self.controls.show(name)
+        news = gr.skip()
+        if wrong:
+            news = Error(
+                f"This link asks for what is not here ({', '.join(wrong)}); the usual values were"
+                " put in their place."
+            ).to_dict()
+        return [
+            *map(update, ("prompt", "method", "pair")),
+            rule,
+            *map(update, ("new", "temperature", "top_p", "seed")),
+            *self.controls.fill(name, link.get("params", {})),
+            explain,
+            *groups,
+            news,
+        ]
