@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
 from .drafters import METHODS
-from .drafters.parts.base import Rule
 from .errors import UserError
 from .events import Rule
 

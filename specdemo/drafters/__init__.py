@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..events import Rule
 from . import ar_draft, best, block, d2sd, diffuspec, lookup, plain, specdiff, specdiff2, tree
-from .parts.base import Drafter, Rule
+from .parts.base import Drafter
 from .parts.params import MethodParams, parse_params, upgrade_params
 
 

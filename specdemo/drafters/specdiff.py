@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from ..errors import UserError
+from ..events import Rule
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
-from .parts.base import Context, Draft, Rule, Verdict
+from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
 from .parts.params import MethodParams
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ...events import Denoise, DraftNotes
+from ...events import Denoise, DraftNotes, Rule
 from .params import MethodParams
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
     import torch
-
-Rule = Literal["match", "ratio", "point-mass"]  # acceptance rules, see engine/accept.py
 
 
 @dataclass
