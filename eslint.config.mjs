@@ -28,7 +28,7 @@ const rules = {
   "prefer-const": "error",
   "one-var": ["error", "never"],
   eqeqeq: ["error", "always", { null: "ignore" }],
-  complexity: ["error", 15],
+  complexity: ["error", 20],
   "max-lines": ["error", 400],
   "max-lines-per-function": ["error", 60],
   "no-restricted-properties": [

@@ -25,12 +25,13 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) )", re.
 DECLARATION = re.compile(
     r"^(export )?(?:async )?(?:function|class|const|let) ([\w$]+)", re.MULTILINE
 )
+COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def bundle(folder: Path = STATIC, entry: str = ENTRY) -> str:
     """The module ``entry`` with all that it imports, as one expression that evaluates to an object
-    of the entry's exports.
+    of the entry's exports. Comments that fill their lines are left out.
 
     Only what our modules need: ``import { a, b } from "./file.js";`` and ``export`` before a
     declaration. All modules share one scope.
@@ -55,7 +56,7 @@ def bundle(folder: Path = STATIC, entry: str = ENTRY) -> str:
             declared[declaration] = name
             if exported:
                 exports[name].add(declaration)
-        body = EXPORT.sub("", IMPORT.sub("", source))
+        body = COMMENT.sub("", EXPORT.sub("", IMPORT.sub("", source)))
         if left := LEFT_OVER.search(body):
             raise ValueError(f"{name}: only named imports and exports are bundled: {left[0]}")
         parts.append(body.strip())

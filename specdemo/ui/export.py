@@ -25,7 +25,11 @@ PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:">
+<meta
+  http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';
+    img-src data: blob:"
+>
 <title>SpecDemo: a recorded race</title>
 <link rel="icon" href="data:,">
 <style>
@@ -37,7 +41,9 @@ main { max-width: 1280px; margin: 0 auto; padding: 16px; }
 </style>
 </head>
 <body>
-<main id="race"><noscript>This page draws its recording with JavaScript; please allow it.</noscript></main>
+<main id="race">
+  <noscript>This page draws its recording with JavaScript; please allow it.</noscript>
+</main>
 <script type="application/json" id="events">%(events)s</script>
 <script>
 %(script)s.mountPage(

@@ -17,35 +17,42 @@ export const lettersIn = (width) => Math.floor(width / LETTER);
  * sent, whether the target chose it.
  */
 export function candidateBox(trace, box) {
-  const { x, y, w, h, id, p, status, node, chosen, pick } = box;
-  const word = boxed(trace.word(id), lettersIn(w - (status || p === null ? 34 : 46)));
-  const known = p !== null;
-  const label = [
-    spoken(trace.word(id)),
-    known ? percent(p) : "",
-    status || "",
-    chosen ? "on the path" : "",
-  ];
-  const mark = status ? STATUS_MARK[status] || "" : "";
-  const bar = { x: 4, y: h - 5, width: known ? Math.max(1, (w - 8) * clamp(p, 0, 1)) : 0 };
+  const { x, y, w, h, p, status, node } = box;
+  const focusable = node >= 0 ? { tabindex: 0, "data-node": node } : {};
   return s(
     "g",
     {
-      class: `sd-box sd-box-${status || (chosen ? "chosen" : "plain")}`,
+      class: `sd-box sd-box-${status || (box.chosen ? "chosen" : "plain")}`,
       transform: `translate(${x},${y})`,
       role: "img",
-      "aria-label": label.filter(Boolean).join(", "),
-      tabindex: node >= 0 ? 0 : null,
-      "data-node": node >= 0 ? node : null,
+      "aria-label": boxLabel(trace, box),
+      ...focusable,
     },
     s("rect", { width: w, height: h, rx: 6 }),
-    known ? s("rect", { class: "sd-prob", ...bar, height: 3, rx: 1 }) : null,
-    s("text", { class: "sd-word", x: 7, y: h / 2 + 4, text: word }),
-    s("text", {
-      class: "sd-mark",
-      x: w - 5,
-      y: h / 2 + 4,
-      text: `${pick ? "★" : ""}${mark || (known ? percent(p) : "")}`,
-    }),
+    p === null ? null : probabilityBar(w, h, p),
+    s("text", { class: "sd-word", x: 7, y: h / 2 + 4, text: boxWord(trace, box) }),
+    s("text", { class: "sd-mark", x: w - 5, y: h / 2 + 4, text: boxMark(box) }),
   );
+}
+
+function probabilityBar(w, h, p) {
+  const width = Math.max(1, (w - 8) * clamp(p, 0, 1));
+  return s("rect", { class: "sd-prob", x: 4, y: h - 5, width, height: 3, rx: 1 });
+}
+
+function boxLabel(trace, { id, p, status, chosen }) {
+  const probability = p === null ? "" : percent(p);
+  const words = [spoken(trace.word(id)), probability, status, chosen ? "on the path" : ""];
+  return words.filter(Boolean).join(", ");
+}
+
+/** The word, as much of it as the mark beside it leaves room for. */
+function boxWord(trace, { id, w, p, status }) {
+  const beside = status || p === null ? 34 : 46;
+  return boxed(trace.word(id), lettersIn(w - beside));
+}
+
+function boxMark({ p, status, pick }) {
+  const verdict = STATUS_MARK[status] || (p === null ? "" : percent(p));
+  return `${pick ? "★" : ""}${verdict}`;
 }

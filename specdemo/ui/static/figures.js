@@ -80,11 +80,12 @@ export function speedWords(trace, ratio, even) {
 
 /** {word, note, look} about whether both lanes write the same; `done` is null while the race runs. */
 export function comparison(trace, { ar, spec }, differs, done) {
+  const { rule } = trace.start;
   const same = Math.min(ar, spec);
-  if (trace.start.rule && trace.start.rule !== "match")
+  if (rule && rule !== "match")
     return {
       word: "same distribution",
-      note: `the rule “${trace.start.rule}” keeps the distribution, not the sample`,
+      note: `the rule “${rule}” keeps the distribution, not the sample`,
       look: "distribution",
     };
   if (done && done.stopped)
@@ -93,18 +94,7 @@ export function comparison(trace, { ar, spec }, differs, done) {
       note: `stopped after ${plural(same, "common token")}`,
       look: differs < 0 ? "same" : "differs",
     };
-  const at = done ? done.difference : null;
-  if (differs >= 0 || at !== null) {
-    const gap = done ? done.top2_gap : null;
-    return {
-      word: `differs at ${at ?? differs}`,
-      note:
-        gap === null
-          ? "first different position"
-          : `gap of the two best logits there: ${gap.toPrecision(3)}`,
-      look: "differs",
-    };
-  }
+  if (differs >= 0 || (done && done.difference !== null)) return difference(differs, done);
   if (done && done.identical) {
     const n = trace.spec.length;
     return {
@@ -116,4 +106,13 @@ export function comparison(trace, { ar, spec }, differs, done) {
   return same
     ? { word: "identical so far", note: plural(same, "common token"), look: "same" }
     : { word: "–", note: "both lanes must write the same", look: "none" };
+}
+
+function difference(differs, done) {
+  const gap = done ? done.top2_gap : null;
+  const note =
+    gap === null
+      ? "first different position"
+      : `gap of the two best logits there: ${gap.toPrecision(3)}`;
+  return { word: `differs at ${done?.difference ?? differs}`, note, look: "differs" };
 }

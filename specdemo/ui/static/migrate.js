@@ -1,78 +1,96 @@
-// Older versions of a trace to today's; `specdemo/traces.py` does the same for the command line.
+// Traces of version 1 in version 2; `specdemo/traces.py` does the same for the command line.
 
-const RENAMED_PARAMS = { follow: "markov_head", sleep: "adaptive" };
-
-/** The events of a trace of this version as those of the current one; what cannot be read is left alone. */
-export function migrate(events, version) {
-  return version === 1 ? events.map((e) => migrateEvent(e, events[0])) : events;
-}
+const MARKOV_HEAD_OPTION = { follow: "markov_head" };
+// options that have another name or another type now; their values were "yes" and "no"
+const RENAMED_OPTIONS = {
+  block: MARKOV_HEAD_OPTION,
+  tree: MARKOV_HEAD_OPTION,
+  d2sd: MARKOV_HEAD_OPTION,
+  best: { ...MARKOV_HEAD_OPTION, sleep: "adaptive" },
+  specdiff2: { argmax: "argmax" },
+};
 
 /**
- * Version 1 -> 2: the baseline and each round's predicted time stand in the events, scores say
- * whose they are, options have their names of today and yes/no options are truth values.
+ * The events of a trace of version 1 as those of version 2: options and scores have their names of
+ * today, and what the recorded costs predict stands in the events. What cannot be read is left alone.
  */
-export function migrateEvent(e, start) {
-  const change = { start: startEvent, draft: draftEvent, verify: verifyEvent }[e.kind];
-  return change ? change(e, start) : e;
-}
-
-function startEvent(e) {
-  const params = isRecord(e.params) ? { params: newParams(e.params) } : {};
-  return { ...e, ...params, baseline_ms: rounded(baselineMs(e)) };
-}
-
-function newParams(params) {
-  return Object.fromEntries(
-    Object.entries(params).map(([name, value]) => [
-      Object.hasOwn(RENAMED_PARAMS, name) ? RENAMED_PARAMS[name] : name,
-      value === "yes" ? true : value === "no" ? false : value,
-    ]),
-  );
-}
-
-function draftEvent(e) {
-  if (!isRecord(e.notes) || !Array.isArray(e.notes.drafts)) return e;
-  return { ...e, notes: { ...e.notes, drafts: e.notes.drafts.map(draftScores) } };
-}
-
-/** Where the target's scores chose, `own` was the drafter's and `score` the target's. */
-function draftScores(draft) {
-  if (!isRecord(draft)) return draft;
-  const { score, own, ...rest } = draft;
-  return own === undefined || own === null
-    ? { ...rest, drafter_score: score ?? null }
-    : { ...rest, drafter_score: own, target_score: score ?? null };
-}
-
-function verifyEvent(e, start) {
-  const pass = passMs(start, e.rows);
-  const drafting = Number.isFinite(e.draft_seconds) ? e.draft_seconds * 1000 : 0;
-  return { ...e, predicted_ms: pass === null ? null : rounded(pass + drafting) };
-}
-
-/** [[rows, ms], ...] of the target passes measured at load, by rows. */
-function costs({ cost_ms }) {
-  return Object.entries(isRecord(cost_ms) ? cost_ms : {})
-    .map(([rows, ms]) => [Number(rows), ms])
-    .filter(([rows, ms]) => rows > 0 && Number.isFinite(ms) && ms > 0)
-    .sort((a, b) => a[0] - b[0]);
-}
-
-/** The cost of the cheapest pass measured that has so many rows. */
-function passMs(start, rows) {
-  const wide = costs(start).filter(([width]) => width >= rows);
-  return wide.length ? Math.min(...wide.map(([, ms]) => ms)) : null;
-}
-
-/** The faster of the plain lane's pass and the one-row kernel's. */
-function baselineMs(start) {
-  const table = new Map(costs(start));
-  const passes = [start.one_row_ms || table.get(1), table.get(start.ar_width ?? 1)];
-  const known = passes.filter((ms) => Number.isFinite(ms));
-  return known.length ? Math.min(...known) : null;
+export function migrate(events) {
+  const [start] = events;
+  const baseline = baselineMs(start);
+  const predicted = events.filter(isRound).map((e) => predictedMs(start, e));
+  let round = 0;
+  return events.map((e, i) => {
+    if (e.kind === "start") return { ...e, ...newParams(e), baseline_ms: rounded(baseline) };
+    if (e.kind === "draft") return newScores(e);
+    if (isRound(e)) return { ...e, predicted_ms: rounded(predicted[round++]) };
+    const isEnd = e.kind === "done" && i === events.length - 1 && predicted.length > 0;
+    return isEnd && isRecord(e.result) ? newTotals(e, events, baseline, predicted) : e;
+  });
 }
 
 const isRecord = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/** Six significant digits, as the events have. */
+const isRound = (e) => e.kind === "verify";
+
+/** Six significant digits, as all numbers of a trace have. */
 const rounded = (value) => (value === null ? null : Number(value.toPrecision(6)));
+
+function newParams({ method, params }) {
+  if (!isRecord(params)) return {};
+  const renamed = Object.hasOwn(RENAMED_OPTIONS, method) ? RENAMED_OPTIONS[method] : {};
+  const option = ([name, value]) => {
+    const today = Object.hasOwn(renamed, name) ? renamed[name] : null;
+    if (today === null || (today !== name && Object.hasOwn(params, today))) return [name, value];
+    return [today, ["yes", "no"].includes(value) ? value === "yes" : value];
+  };
+  return { params: Object.fromEntries(Object.entries(params).map(option)) };
+}
+
+/** `own` was the drafter's score where `score` was the target's, else `score` was the drafter's. */
+function newScores(e) {
+  if (!isRecord(e.notes) || !Array.isArray(e.notes.drafts)) return e;
+  const drafts = e.notes.drafts.map((draft) => {
+    if (!isRecord(draft) || !Object.hasOwn(draft, "score")) return draft;
+    const { score, own, ...rest } = draft;
+    return Object.hasOwn(draft, "own")
+      ? { ...rest, drafter_score: own, target_score: score }
+      : { ...rest, drafter_score: score };
+  });
+  return { ...e, notes: { ...e.notes, drafts } };
+}
+
+function newTotals(e, events, baseline, predicted) {
+  const tokens = events
+    .filter(isRound)
+    .reduce((total, { kept }) => total + (Array.isArray(kept) ? kept.length : 0), 0);
+  const ms = predicted.reduce((total, round) => total + round, 0);
+  const isKnown = tokens && baseline && ms && !predicted.includes(null);
+  const predicted_speedup = isKnown ? rounded((tokens * baseline) / ms) : null;
+  return { ...e, result: { ...e.result, predicted_speedup } };
+}
+
+/** Rows -> milliseconds of the target passes measured at load. */
+function passes({ cost_ms }) {
+  const entries = Object.entries(isRecord(cost_ms) ? cost_ms : {});
+  return new Map(
+    entries
+      .filter(([rows, ms]) => /^\d{1,5}$/.test(rows) && Number.isFinite(ms))
+      .map(([rows, ms]) => [Number(rows), ms]),
+  );
+}
+
+/** The faster of the plain lane's pass and the one-row kernel's. */
+function baselineMs(start) {
+  const plain = [passes(start).get(start.ar_width ?? 1), start.one_row_ms].filter(
+    (ms) => Number.isFinite(ms) && ms !== 0,
+  );
+  return plain.length ? Math.min(...plain) : null;
+}
+
+/** The cheapest pass that holds the round's rows, and its drafting time. */
+function predictedMs(start, { rows = 1, draft_seconds = 0 }) {
+  const wide = [...passes(start)].filter(([width]) => width >= rows).map(([, ms]) => ms);
+  return wide.length && Number.isFinite(draft_seconds)
+    ? Math.min(...wide) + draft_seconds * 1e3
+    : null;
+}

@@ -8,7 +8,6 @@ export const MAX_TRACE_BYTES = 20000000;
 export const TOO_LARGE =
   "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by this page.";
 const SECONDS = ["seconds", "draft_seconds", "verify_seconds", "rest_seconds"];
-const OLDEST_VERSION = 1;
 
 /** {events} of a trace file, in today's version, or {fault}: a sentence that says why it is none. */
 export function parseTrace(text) {
@@ -23,15 +22,16 @@ export function parseTrace(text) {
     };
   }
   const fault = faultOfFile(data);
-  return fault ? { fault } : { events: migrate(data.events, data.version) };
+  if (fault) return { fault };
+  return { events: data.version === VERSION ? data.events : migrate(data.events) };
 }
 
 function faultOfFile(data) {
   if (!data || data.format !== FORMAT || !Array.isArray(data.events))
     return "This JSON file is not a SpecDemo trace; choose a file saved with “Download trace”.";
   const { version, events } = data;
-  if (!Number.isInteger(version) || version < OLDEST_VERSION || version > VERSION)
-    return `This trace has version ${boxed(JSON.stringify(version), 20)} and this page reads versions ${OLDEST_VERSION} to ${VERSION}; record it again.`;
+  if (version !== 1 && version !== VERSION)
+    return `This trace has version ${boxed(JSON.stringify(version), 20)} and this page reads versions 1 and ${VERSION}; record it again.`;
   if (!events.length || !events[0] || events[0].kind !== "start")
     return "This trace does not begin with its start event; record it again.";
   if (!events.every(isEvent))

@@ -9,28 +9,35 @@ import { countUntil } from "./trace.js";
  */
 export function stateAtPlayhead(trace, player, running) {
   const { timeline, rounds } = trace;
-  const { pinned } = player;
-  const at = pinned ? timeline.length - 1 : player.at;
-  const step = at >= 0 ? timeline[at] : null;
-  const ended = pinned || (at === timeline.length - 1 && player.t >= trace.end);
-  const round = (step && rounds[step.round]) || null;
-  const checked = Boolean(round && round.verify && ["verify", "ar"].includes(step.kind));
-  const t = pinned ? trace.end : player.t;
+  const at = player.pinned ? timeline.length - 1 : player.at;
+  const step = timeline[at] ?? null;
+  const round = rounds[step?.round] ?? null;
+  const stage = stageOf(step, round);
+  const checked = stage === "verify";
+  const ended = player.pinned || (at === timeline.length - 1 && player.t >= trace.end);
+  const t = player.pinned ? trace.end : player.t;
   const ar = ended ? trace.ar.length : countUntil(trace.ar, t);
   const spec = ended && !running ? trace.spec.length : tokensUpTo(trace, round, checked);
-  const lastChecked = checked && step.round === rounds.length - 1;
+  const arStands = player.pinned || ar === trace.ar.length;
+  const specStands = ended || (checked && round.index === rounds.length - 1);
   return {
     t,
     step,
     round,
+    stage,
     ended,
     ar,
     spec,
-    stage: checked ? "verify" : step && step.kind === "draft" ? "draft" : "denoise",
-    arClock: ar < trace.ar.length && !pinned ? t : clockOf(trace.ar, ar),
-    specClock: ended || lastChecked ? clockOf(trace.spec, spec) : t,
-    rounds: step ? Math.max(0, step.round + (checked ? 1 : 0)) : 0,
+    arClock: arStands ? clockOf(trace.ar, ar) : t,
+    specClock: specStands ? clockOf(trace.spec, spec) : t,
+    rounds: round ? round.index + Number(checked) : 0,
   };
+}
+
+/** denoise, draft or verify; the plain lane's last steps leave the last round checked. */
+function stageOf(step, round) {
+  if (round && round.verify && (step.kind === "verify" || step.kind === "ar")) return "verify";
+  return step && step.kind === "draft" ? "draft" : "denoise";
 }
 
 /** Tokens of the drafted lane when this round is under way, or checked. */

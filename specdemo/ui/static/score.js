@@ -49,19 +49,25 @@ export class Score {
     const scale = baselineScale(trace);
     const ratio =
       done?.speedup ?? speedupSeries(trace, rounds).at(-1)?.[1] ?? (lanes && lanes * scale);
-    const known = ratio !== null;
-    const even = trace.start.method === "ar" || (known && times(ratio) === times(1));
-    this.times.textContent = known ? times(ratio) : "–";
-    this.times.classList.toggle("sd-slower", !even && known && ratio < 1);
-    this.times.classList.toggle("sd-even", even);
-    const unknown = done ? "too short for a speed-up" : "speed-up so far";
-    this.timesWord.textContent = known
-      ? speedWords(trace, ratio, even) + (done ? "" : ", so far")
-      : unknown;
+    if (ratio === null) this.showUnknownSpeed(trace, done);
+    else {
+      const even = trace.start.method === "ar" || times(ratio) === times(1);
+      this.times.textContent = times(ratio);
+      this.times.classList.toggle("sd-slower", !even && ratio < 1);
+      this.times.classList.toggle("sd-even", even);
+      this.timesWord.textContent = speedWords(trace, ratio, even) + (done ? "" : ", so far");
+    }
     // live, both figures speak of the same tokens
-    const vsLeft = done ? lanes : known && ratio / scale;
+    const vsLeft = done ? lanes : ratio && ratio / scale;
     this.timesNote.textContent =
-      (known ? baselineNote(vsLeft, scale) : "") + busyNote(slowdown(trace, rounds));
+      (ratio === null ? "" : baselineNote(vsLeft, scale)) + busyNote(slowdown(trace, rounds));
+  }
+
+  showUnknownSpeed(trace, done) {
+    this.times.textContent = "–";
+    this.times.classList.remove("sd-slower");
+    this.times.classList.toggle("sd-even", trace.start.method === "ar");
+    this.timesWord.textContent = done ? "too short for a speed-up" : "speed-up so far";
   }
 }
 

@@ -2,7 +2,6 @@
 
 import { depths } from "./draft_tree.js";
 import { FORMAT, VERSION, isEvent, typed, vocabulary } from "./events.js";
-import { migrateEvent } from "./migrate.js";
 
 export class Trace {
   constructor() {
@@ -17,19 +16,14 @@ export class Trace {
   }
 
   json() {
-    const version = this.isOld ? 1 : VERSION;
-    return JSON.stringify({ format: FORMAT, version, events: this.events });
+    return JSON.stringify({ format: FORMAT, version: VERSION, events: this.events });
   }
 
   push(event) {
     if (!isEvent(event)) return;
     this.events.push(event);
     for (const [id, text] of vocabulary(event)) this.vocab.set(id, text);
-    FOLD[event.kind](this, typed(this.isOld ? migrateEvent(event, this.events[0]) : event));
-  }
-
-  get isOld() {
-    return this.events.length > 0 && !("baseline_ms" in this.events[0]);
+    FOLD[event.kind](this, typed(event));
   }
 
   /** The text of a token id. */

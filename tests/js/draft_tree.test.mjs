@@ -1,0 +1,89 @@
+// Trees of candidates, and where their boxes stand.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as tree from "../../specdemo/ui/static/draft_tree.js";
+import { latticeColumns, latticeLayout } from "../../specdemo/ui/static/lattice.js";
+import { pendingCells } from "../../specdemo/ui/static/lanes.js";
+import { pickRound } from "../../specdemo/ui/static/lesson_rounds.js";
+import { treeLayout } from "../../specdemo/ui/static/tree.js";
+import { fold, shippedNames, shippedText, smallRace } from "./recordings.mjs";
+
+const round = () => fold(smallRace()).rounds[0];
+
+test("depths, main path and nodes along ids", () => {
+  const { draft } = round();
+  assert.deepEqual(tree.depths([-1, 0, 1, 0, -1]), [1, 2, 3, 2, 1]);
+  assert.deepEqual(tree.mainPath(draft), [0, 1, 2]);
+  assert.deepEqual(tree.nodesAlong(draft, [2, 5, 9]), [0, 3, -1]);
+  assert.deepEqual(tree.nodesAlong(draft, [7, 2]), [-1, -1], "nothing follows what is not there");
+  assert.equal(tree.isBranching(draft), true);
+  assert.equal(tree.isBranching({ parent: [-1, 0, 1] }), false);
+});
+
+test("what the target accepted, rejected and chose", () => {
+  const checked = round();
+  assert.deepEqual(tree.acceptedPath(checked), [0, 1]);
+  assert.deepEqual(tree.acceptedPath({ verify: null }), []);
+  assert.deepEqual(tree.rejectedAt(checked), { nodes: [2], behind: 0 });
+  assert.deepEqual(tree.targetPicks(checked), [2, 3, 4]);
+  const nodeAt = tree.nodesByDepth(checked.draft);
+  assert.deepEqual([nodeAt(1, 2), nodeAt(2, 5), nodeAt(3, 5)], [0, 3, -1]);
+});
+
+test("a parent stands on the row of its first child, other children below", () => {
+  assert.deepEqual(tree.treeRows(round().draft), { row: [0, 0, 0, 1], count: 2 });
+  const forest = { tokens: [1, 2, 3, 4, 5], parent: [-1, -1, 0, 1, 0] };
+  assert.deepEqual(tree.treeRows(forest), { row: [0, 2, 0, 2, 1], count: 3 });
+});
+
+test("no two boxes of a shipped tree overlap", () => {
+  for (const name of shippedNames())
+    for (const { draft, number } of fold(JSON.parse(shippedText(name)).events).rounds) {
+      if (!draft.tokens.length) continue;
+      const { x, y, row, boxWidth, width, height } = treeLayout(draft, true, 900);
+      const places = draft.tokens.map((_, i) => `${x(draft.depth[i])},${y(row[i])}`);
+      assert.equal(new Set(places).size, places.length, `${name}, round ${number}`);
+      assert.ok(x(Math.max(...draft.depth)) + boxWidth <= width);
+      assert.ok(y(Math.max(...row)) < height);
+    }
+});
+
+test("columns of the lattice: those searched, else those of the block", () => {
+  const top = [
+    [
+      [1, 0.5],
+      [2, 0.3],
+    ],
+    [[3, 0.9]],
+  ];
+  const frames = [{ top: [] }, { top }];
+  const searched = { frames, draft: { notes: { lattice: [[[7, 1]]] } } };
+  assert.deepEqual(latticeColumns(searched, "denoise", 1), []);
+  assert.deepEqual(latticeColumns(searched, "denoise", 2), top);
+  assert.deepEqual(latticeColumns(searched, "draft", 2), [[[7, 1]]]);
+  const layout = latticeLayout(top, 900);
+  assert.equal(layout.deep, 2);
+  assert.deepEqual([layout.rowOf(0, 2), layout.rowOf(1, 2)], [1, -1]);
+  const [x, y] = layout.centre(1, -1);
+  assert.ok(x > layout.step && y > layout.centre(1, 1)[1], "what is no candidate stands below");
+});
+
+test("what is not checked yet: masks, then the main branch", () => {
+  const trace = fold(smallRace());
+  const kinds = (cells) => cells.map((cell) => cell.kind);
+  assert.deepEqual(kinds(pendingCells(trace, trace.rounds[0], "denoise", 1)), [
+    "pending-word",
+    "pending-word",
+    "mask",
+  ]);
+  assert.equal(pendingCells(trace, trace.rounds[0], "draft", 1)[2].text, "nine");
+  assert.deepEqual(pendingCells(trace, trace.rounds[1], "denoise", 0), []);
+});
+
+test("the lesson's rounds", () => {
+  const trace = fold(smallRace());
+  for (const which of ["best", "broken", "branching", undefined])
+    assert.equal(pickRound(trace, which).index, 0, which);
+});

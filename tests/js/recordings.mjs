@@ -1,0 +1,41 @@
+// Races for the tests: the shipped recordings, and small ones made by hand.
+
+import { readFileSync, readdirSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+
+import { Trace } from "../../specdemo/ui/static/trace.js";
+
+const ROOT = new URL("../../", import.meta.url);
+const SHIPPED = new URL("assets/traces/", ROOT);
+const VERSION_1 = new URL("tests/data/traces_v1/", ROOT);
+const SMALL_RACE = readFileSync(new URL("small_race.json", import.meta.url), "utf8");
+
+const names = (folder, ending) =>
+  readdirSync(folder)
+    .filter((name) => name.endsWith(ending))
+    .map((name) => name.slice(0, -ending.length))
+    .sort();
+
+/** Names of the recordings that ship with the page. */
+export const shippedNames = () => names(SHIPPED, ".json");
+
+/** The text of a shipped recording. */
+export const shippedText = (name) => readFileSync(new URL(`${name}.json`, SHIPPED), "utf8");
+
+/** The recordings as they were in version 1, by name. */
+export function oldRecordings() {
+  const read = (name) => gunzipSync(readFileSync(new URL(`${name}.json.gz`, VERSION_1)));
+  return Object.fromEntries(
+    names(VERSION_1, ".json.gz").map((name) => [name, JSON.parse(read(name))]),
+  );
+}
+
+/** The events folded into what the views draw. */
+export function fold(events) {
+  const trace = new Trace();
+  for (const event of events) trace.push(event);
+  return trace;
+}
+
+/** A race of two rounds: a tree of which two drafts are accepted, then a round without a draft. */
+export const smallRace = () => JSON.parse(SMALL_RACE);

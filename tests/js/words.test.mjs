@@ -1,0 +1,91 @@
+// Numbers, tokens, axes and sentences as people read them.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { stairs } from "../../specdemo/ui/static/charts.js";
+import { boxed, flow, percent, plural, seconds, spoken } from "../../specdemo/ui/static/format.js";
+import { tickLabel, ticks } from "../../specdemo/ui/static/plot.js";
+import { summary } from "../../specdemo/ui/static/round_summary.js";
+import { candidateLines, tokenLines } from "../../specdemo/ui/static/token_words.js";
+import { fold, smallRace } from "./recordings.mjs";
+
+test("numbers", () => {
+  assert.deepEqual([null, 0, 0.0005, 0.005, 0.5, 0.9996].map(percent), [
+    "–",
+    "0 %",
+    "< 0.1 %",
+    "0.5 %",
+    "50 %",
+    "100 %",
+  ]);
+  assert.deepEqual([0.0012, 0.25, 1.5, 150].map(seconds), ["1.2 ms", "250 ms", "1.50 s", "150 s"]);
+  assert.deepEqual([plural(1, "token"), plural(0, "token")], ["1 token", "0 tokens"]);
+});
+
+test("tokens: nothing invisible, nothing that turns the line round", () => {
+  assert.equal(flow("a\r\nb\t\u202e"), "a\nb    ¤");
+  assert.equal(boxed(" word"), "word");
+  assert.equal(boxed("  "), "␣␣");
+  assert.equal(boxed("\ufffd"), "◌");
+  assert.equal(boxed(""), "∅");
+  assert.equal(boxed("x".repeat(99)), `${"x".repeat(13)}…`);
+  assert.equal(boxed("🙂".repeat(9), 3), "🙂🙂…");
+  assert.deepEqual(["\n", " ", "", "so"].map(spoken), ["new line", "space", "nothing", "so"]);
+});
+
+test("axes: round steps, whole numbers for what is counted", () => {
+  assert.deepEqual(ticks(100, 4), [0, 25, 50, 75, 100]);
+  assert.deepEqual(ticks(3, 4, true), [0, 1, 2, 3]);
+  assert.deepEqual(ticks(1, 4), [0, 0.25, 0.5, 0.75, 1]);
+  for (let high = 1; high < 200; high++)
+    assert.ok(ticks(high, 4, true).every(Number.isInteger), `up to ${high}`);
+  assert.deepEqual([0, 0.25, 0.5, 2.5, 30, 149.6].map(tickLabel), [
+    "0",
+    "0.25",
+    "0.5",
+    "2.5",
+    "30",
+    "150",
+  ]);
+});
+
+test("a jump of several tokens is one stair", () => {
+  const points = stairs([{ t: 0 }, { t: 1 }, { t: 1 }]);
+  assert.deepEqual(points, [
+    [0, 1],
+    [1, 1],
+    [1, 2],
+    [1, 3],
+  ]);
+});
+
+test("what happened in a round", () => {
+  const trace = fold(smallRace());
+  const [first, second] = trace.rounds;
+  assert.equal(summary(trace, first, "denoise"), "Denoising: 3 positions at once, 1 step.");
+  assert.equal(
+    summary(trace, first, "draft"),
+    "The drafter proposed 4 tokens in a tree in 10.0 ms. Next, the target checks all of them in one pass.",
+  );
+  assert.equal(
+    summary(trace, first, "verify"),
+    "The drafter proposed 4 tokens in a tree in 10.0 ms. The target read 8 rows in one pass of 25.0 ms and kept 2. Then it put its own “t4” where the draft went wrong.",
+  );
+  assert.equal(
+    summary(trace, second, "verify"),
+    "Nothing was drafted (it does not pay). The target read 1 row in one pass of 0.0 ms. It wrote “t5” itself.",
+  );
+});
+
+test("lines about a token and about a candidate", () => {
+  const trace = fold(smallRace());
+  const token = tokenLines(trace, trace.spec[1], 1);
+  assert.deepEqual(token[1], ["accepted: drafted, and the target agreed", "accepted"]);
+  assert.ok(token.includes("round 1 of 2"));
+  const candidate = candidateLines(trace, trace.rounds[0], 2);
+  assert.deepEqual(candidate[0], ["nine", "head"]);
+  assert.deepEqual(candidate[1], ["rejected: the target chose another token here", "rejected"]);
+  assert.ok(candidate.includes("3 after the anchor · from block"));
+  assert.ok(candidate.includes("the target's own choice here: “#4”"));
+});
