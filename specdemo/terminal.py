@@ -1,21 +1,15 @@
-"""A race in the terminal: the speculative lane's tokens in colour as they come, then the
-summary.
-"""
+"""What ``specdemo race`` prints: the speculative lane's tokens in colour, then the summary."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .errors import UserError
-from .events import Done, DraftMade, Event, Prefill, Verify
-from .traces import save_trace
+from .events import DraftMade, Event, Prefill, Verify
 
 STYLES = {
     "accepted": "bold blue",
@@ -24,96 +18,19 @@ STYLES = {
     "plain": "default",
     "rejected": "dim strike",
 }
-
-
-def parse_params(pairs: list[str]) -> dict[str, str]:
-    """``["gamma=7"] -> {"gamma": "7"}``"""
-    out = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"--param needs NAME=VALUE, for instance gamma=7, not {pair!r}.")
-        out[name.strip().replace("-", "_")] = value.strip()
-    return out
-
-
-def run_race(args: argparse.Namespace) -> int:
-    """The ``race`` command; see ``__main__``."""
-    from .request import Request, Sampling
-
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
-    sampling = Sampling(
-        args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed
-    )
-    request = Request(
-        prompt,
-        args.method,
-        parse_params(args.param),
-        sampling,
-        args.max_new_tokens,
-        args.rule,
-        tuple(args.stop),
-        record=args.trace is not None or not args.json,
-        check=args.check,
-    )  # everything a person can get wrong is refused before the model loads
-    from .drafters import METHODS
-    from .engine import load_engine, race
-    from .models.pairs import get_pair, with_drafter
-
-    pair = with_drafter(get_pair(args.pair), args.drafter)
-    if why := METHODS[args.method].refuse_pair(pair):
-        raise UserError(why)
-    if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
-        raise UserError(
-            f"The trace cannot be written to {args.trace}; name a file in a folder that is there."
-        )
-    stream = sys.stderr if args.json else sys.stdout
-    # in a file no table is cut
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
-    # to be seen where the text goes into a file
-    with Console(file=sys.stderr).status("Loading") as status:
-        engine = load_engine(
-            pair,
-            args.dtype,
-            args.device,
-            lambda message, part: status.update(
-                message if part is None else f"{message} {part:.0%}"
-            ),
-        )
-    if console.is_terminal:
-        console.print(_legend())
-    events: list[Event] = []
-    printer = Printer(console)
-    try:
-        for event in race(engine, request):
-            events.append(event)
-            printer.show(event)
-    except (KeyboardInterrupt, UserError):
-        if events:
-            console.print()
-        if events and args.trace:
-            save_trace(events, args.trace)
-            print(f"specdemo: what was written is in {args.trace}", file=sys.stderr)
-        raise
-    _summary(console, events[-1])
-    if args.trace:
-        save_trace(events, args.trace)
-    if args.json:
-        print(json.dumps(events[-1].to_dict()["result"], ensure_ascii=False))
-    return 0
-
-
-def _legend() -> Text:
-    words = {
-        "accepted": "accepted draft",
-        "correction": "target's correction",
-        "bonus": "bonus token",
-        "plain": "plain token",
-        "rejected": "rejected draft",
-    }
-    return Text.assemble(
-        "The speculative lane: ", *((f" {word} ", STYLES[source]) for source, word in words.items())
-    )
+LEGEND = {
+    "accepted": "accepted draft",
+    "correction": "target's correction",
+    "bonus": "bonus token",
+    "plain": "plain token",
+    "rejected": "rejected draft",
+}
+# The one-row kernel is named as the baseline where it beats the plain lane by more than this: two
+# runs of one and the same kernel differ by about 1 %.
+ONE_ROW_MARGIN = 1.03
+# Logits this near count as a tie: bfloat16 values from 16 to 32 are 0.125 apart, so kernels that
+# add in another order may swap them.
+NEAR_TIE = 0.5
 
 
 class Printer:
@@ -125,169 +42,135 @@ class Printer:
     """
 
     def __init__(self, console: Console):
-        self.console, self.vocab, self.draft = console, {}, DraftMade()
+        self.console, self.draft = console, DraftMade()
+        self.vocab: dict[str, str] = {}
 
     def show(self, event: Event) -> None:
+        """Print what ``event`` adds to the answer."""
         self.vocab.update(getattr(event, "vocab", {}))
         if isinstance(event, Prefill) and event.lane == "spec":
             self._print(event.text, "plain")
         elif isinstance(event, DraftMade):
             self.draft = event
         elif isinstance(event, Verify):
-            last = max((k["node"] for k in event.kept if k["node"] is not None), default=-1)
-            fallen = [
-                i
-                for i, word in enumerate(event.status)
-                if word == "rejected" and self.draft.parent[i] == last
-            ]
+            rejected = self._first_rejected(event)
             for kept in event.kept:
-                if kept["node"] is None and fallen and self.console.is_terminal:
-                    self._print(self.vocab.get(str(self.draft.tokens[fallen[0]]), ""), "rejected")
+                if kept["node"] is None and rejected is not None and self.console.is_terminal:
+                    self._print(self.vocab.get(str(rejected), ""), "rejected")
                 self._print(kept["text"], kept["source"])
+
+    def _first_rejected(self, event: Verify) -> int | None:
+        """The first drafted token that was rejected behind the last accepted node."""
+        last = max((k["node"] for k in event.kept if k["node"] is not None), default=-1)
+        nodes = zip(self.draft.tokens, self.draft.parent, event.status, strict=True)
+        return next(
+            (token for token, parent, status in nodes if status == "rejected" and parent == last),
+            None,
+        )
 
     def _print(self, text: str, source: str) -> None:
         self.console.print(Text(text, STYLES[source]), end="", soft_wrap=True)
 
 
-def _summary(console: Console, done: Done) -> None:
-    r = done.result
-    ar, spec = r["ar"], r["spec"]
+def print_legend(console: Console) -> None:
+    """What the colours mean."""
+    words = ((f" {words} ", STYLES[source]) for source, words in LEGEND.items())
+    console.print(Text.assemble("The speculative lane: ", *words))
+
+
+def print_summary(console: Console, result: dict[str, Any]) -> None:
+    """The lanes' figures, and what they mean in sentences.
+
+    Args:
+        result: of the race's ``Done`` event.
+    """
+    title = f"{result['method']} on {result['pair']}, {result['dtype']}, {result['hardware']}"
+    table = Table("lane", title=title, title_justify="left")
+    for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "kept/round"):
+        table.add_column(heading, justify="right")
+    ar, spec = result["ar"], result["spec"]
+    table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")
+    table.add_row(
+        "speculative",
+        *_lane_cells(spec),
+        str(spec["rounds"]),
+        f"{spec['tokens_per_round']:.2f}",
+        f"{spec['accepted_per_round']:.2f}",
+    )
     console.print("\n")
-    table = Table(
-        title=f"{r['method']} on {r['pair']}, {r['dtype']}, {r['hardware']}", title_justify="left"
-    )
-    for column in (
-        "lane",
-        "tokens",
-        "tok/s",
-        "seconds",
-        "first",
-        "rounds",
-        "tok/round",
-        "kept/round",
-    ):
-        table.add_column(column, justify="right" if column != "lane" else "left")
-    table.add_row(
-        "plain",
-        str(ar["tokens"]),
-        f"{ar['tokens_per_second']:.1f}",
-        f"{ar['seconds']:.2f}",
-        f"{ar['ttft_seconds']:.2f}",
-        str(ar["tokens"] - 1),
-        "1",
-        "0",
-    )
-    table.add_row(
-        "speculative", str(spec["tokens"]), f"{spec['tokens_per_second']:.1f}", f"{spec['seconds']:.2f}", f"{spec['ttft_seconds']:.2f}",
-        str(spec["rounds"]), f"{spec['tokens_per_round']:.2f}", f"{spec['accepted_per_round']:.2f}",
-    )  # fmt: skip
     console.print(table)
-    for line in verdict(r):
+    for line in verdict(result):
         console.print(Text(line))
 
 
-def print_models(states: list[dict[str, Any]]) -> None:
-    """The ``models`` command: a block for each pair, what is missing in words."""
-    console = Console(highlight=False)
-    for state in states:
-        console.print(
-            Text.assemble(
-                (state["id"], "bold"),
-                "  ",
-                state["title"],
-                "  ",
-                (state["state"], "green" if state["state"] == "ready" else "yellow"),
-            )
-        )
-        drafters = (
-            ", ".join(
-                kind if here else f"{kind} (not here)" for kind, here in state["drafters"].items()
-            )
-            or "none"
-        )
-        rows = (
-            ("size", state["size"]),
-            ("runs on", state["hardware"]),
-            ("types", ", ".join(state["dtypes"])),
-            ("drafters", drafters),
-            ("license", state["license"]),
-        )
-        for name, value in rows:
-            console.print(Text(f"  {name}: {value}"), soft_wrap=True)
-        for missing in state["missing"]:
-            console.print(Text(f"  missing: {missing}"), soft_wrap=True)
+def _lane_cells(lane: dict[str, Any]) -> tuple[str, str, str, str]:
+    return (
+        str(lane["tokens"]),
+        f"{lane['tokens_per_second']:.1f}",
+        f"{lane['seconds']:.2f}",
+        f"{lane['ttft_seconds']:.2f}",
+    )
 
 
-def verdict(r: dict[str, Any]) -> list[str]:
-    """The outcome in sentences; slower is said as plainly as faster."""
+def verdict(result: dict[str, Any]) -> list[str]:
+    """The outcome in sentences; a slower race is named as plainly as a faster one."""
     lines = []
-    if r["speedup"]:
-        lines.append(
-            f"{_speed(r)} (predicted from the measured costs: {r['predicted_speedup'] or 0:.2f})."
-        )
-    if r["identical"]:
+    if result["speedup"]:
+        predicted = result["predicted_speedup"] or 0
+        lines.append(f"{_speedup(result)} (predicted from the measured costs: {predicted:.2f}).")
+    if result["identical"]:
         lines.append("Both lanes wrote exactly the same tokens.")
-    elif r["identical"] is False:
+    elif result["identical"] is False:
+        first = result["first_difference"]
         lines.append(
-            f"The lanes differ from token {r['first_difference']['position']}"
-            f" on{_apart(r['first_difference']['top2_gap'])}."
+            f"The lanes differ from token {first['position']} on{_gap(first['top2_gap'])}."
         )
     else:
         lines.append(
             "This rule keeps the target's distribution, not the sample, so the two texts may"
             " differ."
         )
-    if exact := r.get("exact"):
-        same = (
-            "bit for bit identical"
-            if exact["identical"]
-            else (
-                f"{exact['unequal']} of {exact['positions']} rows differ (by at most"
-                f" {exact['max_difference']:.3g})"
-            )
-        )
-        lines.append(
-            f"Against decoding one token a pass at width {exact['reference_width']}: {same}."
-        )
-        other = exact["one_row"]["first_difference"]
-        lines.append(
-            "Against the one-row kernel: "
-            + (
-                "identical."
-                if other is None
-                else f"first difference at token {other['position']}{_apart(other['top2_gap'])}."
-            )
-        )
-    if r.get("note"):
-        lines.append(r["note"])
+    if exact := result.get("exact"):
+        lines += _exactness(exact)
+    if result.get("note"):
+        lines.append(result["note"])
     return lines
 
 
-def _speed(r: dict[str, Any]) -> str:
-    """The speed-up, and what it is taken against where that is not the lane in the table."""
-    pace, plain = f"{r['speedup']:.2f} times", r["ar"]
-    if r["method"] == "ar":
-        return f"{pace} the speed of plain decoding: nothing is drafted, so what differs is noise"
-    kernel = plain["one_row_tokens_per_second"]
-    against = "plain decoding" + (
-        f"'s faster one-row kernel at {kernel:.1f} tok/s"
-        if kernel > 1.03 * plain["tokens_per_second"]
-        else ""
-    )
-    if pace == "1.00 times":
-        return f"As fast as {against}"
-    return (
-        f"{pace} faster than {against}"
-        if r["speedup"] > 1
-        else f"{pace} the speed of {against}, so slower: drafting did not pay here"
-    )
+def _speedup(result: dict[str, Any]) -> str:
+    """The speed-up, and what it is measured against where that is not the lane in the table."""
+    times, plain = f"{result['speedup']:.2f} times", result["ar"]
+    if result["method"] == "ar":
+        return f"{times} the speed of plain decoding: nothing is drafted, so what differs is noise"
+    baseline, one_row = "plain decoding", plain["one_row_tokens_per_second"]
+    if one_row > ONE_ROW_MARGIN * plain["tokens_per_second"]:
+        baseline += f"'s faster one-row kernel at {one_row:.1f} tok/s"
+    if times == "1.00 times":
+        return f"As fast as {baseline}"
+    if result["speedup"] > 1:
+        return f"{times} faster than {baseline}"
+    return f"{times} the speed of {baseline}, so slower: drafting did not pay here"
 
 
-def _apart(gap: float | None) -> str:
+def _exactness(exact: dict[str, Any]) -> Iterator[str]:
+    """What ``--check exact`` found."""
+    same = "bit for bit identical"
+    if not exact["identical"]:
+        same = (
+            f"{exact['unequal']} of {exact['positions']} rows differ (by at most"
+            f" {exact['max_difference']:.3g})"
+        )
+    yield f"Against decoding one token a pass at width {exact['reference_width']}: {same}."
+    first = exact["one_row"]["first_difference"]
+    same = "identical"
+    if first is not None:
+        same = f"first difference at token {first['position']}{_gap(first['top2_gap'])}"
+    yield f"Against the one-row kernel: {same}."
+
+
+def _gap(gap: float | None) -> str:
     """How near the choice was where two texts part."""
-    return (
-        ""
-        if gap is None
-        else f"; the two best choices were {gap:.3g} apart there"
-        + (", a near-tie of different kernels" if gap < 0.5 else "")
-    )
+    if gap is None:
+        return ""
+    tie = ", a near-tie of different kernels" if gap < NEAR_TIE else ""
+    return f"; the two best choices were {gap:.3g} apart there{tie}"

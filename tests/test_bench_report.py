@@ -17,7 +17,7 @@ from tiny import tiny_engine
 import specdemo.bench.cli as cli
 import specdemo.engine
 from specdemo.bench import load_report, make_report, short_run
-from specdemo.bench.html import page, save_html
+from specdemo.bench.html import fragment, page, save_html
 from specdemo.bench.measure import measure
 from specdemo.bench.methods import BASELINE, parse_methods
 from specdemo.bench.report import save_report
@@ -72,6 +72,23 @@ def test_the_html_needs_no_network_and_carries_no_markup_from_names(report, tmp_
     assert not list(tmp_path.glob("*.part"))
     for word in ("1.50", "CPU &lt;img", "ab" * 32, "otherwise idle", "torch 1"):
         assert word in text
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+def test_no_text_of_a_report_becomes_markup(report):
+    """Labels, titles, categories, remarks, settings and versions: whatever a file may hold."""
+    text = json.dumps(report)
+    for word in ("block", "easy", "s.jsonl", "an abacus", "torch", "gamma", "tiny", "match"):
+        text = text.replace(json.dumps(word), json.dumps(HOSTILE + word))
+    hostile = json.loads(text)
+    hostile["remarks"].append(HOSTILE)
+    for made in (fragment(hostile), page(hostile)):
+        parsed = Page()
+        parsed.feed(made)
+        assert not parsed.open and not parsed.links and "img" not in parsed.tags
+        assert made.count("&lt;img src=x onerror=alert(1)&gt;&#34;&#39;&amp;") > 10
 
 
 def test_the_json_is_compact_and_carries_no_text(report, tmp_path):

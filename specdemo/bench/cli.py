@@ -99,7 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a drafter folder that “train” wrote, instead of the pair's own",
     )
     add("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
-    parser.set_defaults(run=bench_main)
 
 
 def bench_main(args: argparse.Namespace) -> int:

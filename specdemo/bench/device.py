@@ -1,5 +1,4 @@
-"""``python -m specdemo device``: what this machine does with one pass of the target, in one short
-report.
+"""``specdemo device``: what this machine does with one pass of the target, in one short report.
 
 Which widths compute bitwise equal rows, what they cost (and, where there are CUDA graphs, the
 masked pass eager and captured), what a draft pass costs, and a few races with the exactness check.
@@ -12,11 +11,15 @@ import argparse
 import json
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..files import atomic_write
 from ..prompts import load_prompts
+from ..request import Request
+
+if TYPE_CHECKING:
+    from ..engine import Engine
 
 PROMPTS = (
     "A train travels 60 km in 45 minutes. How far does it go in 3 hours? Explain step by step.",
@@ -34,25 +37,43 @@ PROMPTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``device``."""
-    parser.add_argument("--pair", default="smollm2-135m", metavar="ID")
-    parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
-    parser.add_argument("--dtypes", default="bfloat16,float32", metavar="A,B")
-    parser.add_argument("--methods", default="block,tree,best", metavar="A,B")
-    parser.add_argument(
-        "--prompts", metavar="FILE", help="JSON lines as for bench (default: ten of our own)"
+    add = parser.add_argument
+    add(
+        "--pair",
+        default="smollm2-135m",
+        metavar="ID",
+        help="target and drafter, see “specdemo models” (default: %(default)s)",
     )
-    parser.add_argument(
-        "--limit", type=int, default=10, metavar="N", help="prompts to race (default 10)"
+    add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
+    add(
+        "--dtypes",
+        default="bfloat16,float32",
+        metavar="A,B",
+        help="number types to measure, one after the other (default: %(default)s)",
     )
-    parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
-    parser.add_argument(
+    add(
+        "--methods",
+        default="block,tree,best",
+        metavar="A,B",
+        help="methods to race (default: %(default)s)",
+    )
+    add("--prompts", metavar="FILE", help="prompts, as for bench (default: ten built-in ones)")
+    add("--limit", type=int, default=10, metavar="N", help="prompts to race (default: 10)")
+    add(
+        "--max-new-tokens",
+        type=int,
+        default=64,
+        metavar="N",
+        help="new tokens per answer (default: 64)",
+    )
+    add(
         "--repeats",
         type=int,
         default=20,
         metavar="N",
-        help="timed passes of each kind, of which the median counts (default 20)",
+        help="timed passes of each kind, of which the median counts (default: 20)",
     )
-    parser.add_argument("--out", metavar="FILE", help="also write the report there")
+    add("--out", metavar="FILE", help="also write the report there")
 
 
 def device_main(args: argparse.Namespace) -> int:
@@ -90,7 +111,7 @@ def device_main(args: argparse.Namespace) -> int:
     return 0
 
 
-def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
+def passes(engine: Engine, repeats: int, context: int = 160) -> dict[str, Any]:
     """Per width: milliseconds, and how its rows compare with those of the verify width."""
     import torch
 
@@ -130,7 +151,7 @@ def passes(engine: Any, repeats: int, context: int = 160) -> dict[str, Any]:
     return out
 
 
-def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
+def attentions(engine: Engine, repeats: int) -> dict[str, dict[str, float]]:
     """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact,
     cascade (D²SD) and one masked kernel, in turns.
     """
@@ -163,57 +184,53 @@ def attentions(engine: Any, repeats: int) -> dict[str, dict[str, float]]:
 
 
 def races(
-    engine: Any, methods: list[str], prompts: list[str], max_new_tokens: int
+    engine: Engine, methods: list[str], prompts: list[str], max_new_tokens: int
 ) -> dict[str, Any]:
     """Per method over the prompts: the ratio of summed rates, tokens per round, and whether every
     answer was exact.
     """
     from ..engine import race
-    from ..request import Request
 
     out: dict[str, Any] = {}
-    for method in methods:
-        results = [
-            list(
-                race(
-                    engine,
-                    Request(
-                        p,
-                        method.strip(),
-                        max_new_tokens=max_new_tokens,
-                        record=False,
-                        check="exact",
-                    ),
-                )
-            )[-1].result
-            for p in prompts
+    for method in (name.strip() for name in methods):
+        requests = [
+            Request(
+                prompt, method=method, max_new_tokens=max_new_tokens, record=False, check="exact"
+            )
+            for prompt in prompts
         ]
-        timed = [r for r in results if r["speedup"]]
-        plain = sum(
-            (r["ar"]["tokens"] - 1)
-            / max(r["ar"]["tokens_per_second"], r["ar"]["one_row_tokens_per_second"])
-            for r in timed
-        )
-        out[method.strip()] = {
-            "speedup": plain / sum(r["spec"]["seconds"] for r in timed) if timed else None,
+        results = [list(race(engine, request))[-1].result for request in requests]
+        one_row = [result["exact"]["one_row"] for result in results]
+        out[method] = {
+            "speedup": _speedup(results),
             "tokens_per_round": (
-                sum(r["spec"]["tokens"] - 1 for r in results)
-                / max(sum(r["spec"]["rounds"] for r in results), 1)
+                sum(result["spec"]["tokens"] - 1 for result in results)
+                / max(sum(result["spec"]["rounds"] for result in results), 1)
             ),
-            "identical": sum(bool(r["identical"]) for r in results),
-            "bitwise": sum(r["exact"]["identical"] for r in results),
-            "one_row_identical": sum(r["exact"]["one_row"]["identical"] for r in results),
+            "identical": sum(bool(result["identical"]) for result in results),
+            "bitwise": sum(result["exact"]["identical"] for result in results),
+            "one_row_identical": sum(check["identical"] for check in one_row),
             "one_row_differences": [
-                r["exact"]["one_row"]["first_difference"]
-                for r in results
-                if not r["exact"]["one_row"]["identical"]
+                check["first_difference"] for check in one_row if not check["identical"]
             ],
             "runs": len(results),
         }
     return out
 
 
-def _captured(engine: Any, cache: Any, width: int, repeats: int) -> dict[str, float]:
+def _speedup(results: list[dict[str, Any]]) -> float | None:
+    """Ratio of summed tokens / summed seconds, from each race's own speed-up over its baseline."""
+    timed = [result for result in results if result["speedup"]]
+    if not timed:
+        return None
+    baseline_seconds = sum(
+        (result["ar"]["tokens"] - 1) * result["speedup"] / result["spec"]["tokens_per_second"]
+        for result in timed
+    )
+    return baseline_seconds / sum(result["spec"]["seconds"] for result in timed)
+
+
+def _captured(engine: Engine, cache: Any, width: int, repeats: int) -> dict[str, float]:
     """Milliseconds of the pass with one masked kernel, eager and as a CUDA graph of fixed length.
     The exact attention copies its cuts from the host, which no graph can hold.
     """

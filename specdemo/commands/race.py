@@ -1,0 +1,179 @@
+"""``specdemo race``: one prompt, answered plainly and with a drafter, in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ..drafters import METHODS
+from ..drafters.parts.params import parse_assignments
+from ..errors import UserError
+from ..events import Done, Event
+from ..request import RULES, Request, Sampling
+from ..terminal import Printer, print_legend, print_summary
+from ..traces import save_trace
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+FILE_WIDTH = 120  # columns of the summary where the output is a file, so that no table is cut
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``race``."""
+    add = parser.add_argument
+    add("prompt", help="the question; “-” reads it from standard input")
+    add(
+        "--pair",
+        default="smollm2-135m",
+        metavar="ID",
+        help="target and drafter, see “specdemo models” (default: %(default)s)",
+    )
+    add(
+        "--drafter",
+        metavar="DIR",
+        help="a drafter folder that “train” wrote, instead of the pair's own",
+    )
+    add(
+        "--method",
+        default="best",
+        metavar="NAME",
+        help=f"how drafts are made: {', '.join(METHODS)} (default: %(default)s)",
+    )
+    add(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the method, for instance gamma=7; may be repeated",
+    )
+    add(
+        "--rule",
+        default="match",
+        metavar="RULE",
+        help=f"how drafted tokens are accepted: {', '.join(RULES)} (default: %(default)s)",
+    )
+    add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this"
+        " text; may be repeated")  # fmt: skip
+    add("--dtype", choices=("float32", "bfloat16"), help="default: what this machine is fast at")
+    add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
+    _add_sampling(parser)
+    add(
+        "--check",
+        default="",
+        choices=("exact",),
+        help="also decode one token a pass and compare the logits bit for bit",
+    )
+    add("--trace", type=Path, metavar="FILE", help="save all events of the race, for replay")
+    add(
+        "--json",
+        action="store_true",
+        help="print the result as one JSON object on stdout (the answer goes to stderr)",
+    )
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    def add(name: str, kind: type, default: float, text: str) -> None:
+        parser.add_argument(
+            name, type=kind, default=default, metavar="X", help=f"{text} (default: %(default)s)"
+        )
+
+    add("--max-new-tokens", int, 128, "at most this many new tokens")
+    add("--temperature", float, 0.0, "sampling temperature; 0 is greedy")
+    add("--top-k", int, 0, "sample from the k likeliest tokens; 0 is off")
+    add("--top-p", float, 1.0, "sample from the tokens that make up this much probability")
+    add("--min-p", float, 0.0, "drop tokens below this share of the likeliest one's probability")
+    add("--repetition-penalty", float, 1.0, "divide the logits of tokens already written by this")
+    add("--seed", int, 0, "seed of the random draws")
+
+
+def race_main(args: argparse.Namespace) -> int:
+    """Race, print the answer as it grows, then the summary. Whatever a person can get wrong is
+    refused before the model loads.
+    """
+    request = _request(args)
+    stream = sys.stderr if args.json else sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else FILE_WIDTH)
+    engine = _load(args)
+    done = _race(engine, request, console, args.trace)
+    print_summary(console, done.result)
+    if args.json:
+        print(json.dumps(done.to_dict()["result"], ensure_ascii=False))
+    return 0
+
+
+def _request(args: argparse.Namespace) -> Request:
+    """Raises UserError, also where the trace could not be written."""
+    request = Request(
+        prompt=sys.stdin.read() if args.prompt == "-" else args.prompt,
+        method=args.method,
+        params=parse_assignments(args.param),
+        sampling=Sampling(
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            min_p=args.min_p,
+            repetition_penalty=args.repetition_penalty,
+            seed=args.seed,
+        ),
+        max_new_tokens=args.max_new_tokens,
+        rule=args.rule,
+        stop=tuple(args.stop),
+        record=args.trace is not None or not args.json,
+        check=args.check,
+    )
+    if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
+        raise UserError(
+            f"The trace cannot be written to {args.trace}; name a file in a folder that is there."
+        )
+    return request
+
+
+def _load(args: argparse.Namespace) -> Engine:
+    from ..engine import load_engine
+    from ..models.pairs import get_pair, with_drafter
+
+    pair = with_drafter(get_pair(args.pair), args.drafter)
+    if why := METHODS[args.method].refuse_pair(pair):
+        raise UserError(why)
+    # on stderr, to be seen also where the answer goes into a file
+    with Console(file=sys.stderr).status("Loading") as status:
+        return load_engine(
+            pair,
+            args.dtype,
+            args.device,
+            lambda message, fraction: status.update(
+                message if fraction is None else f"{message} {fraction:.0%}"
+            ),
+        )
+
+
+def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> Done:
+    """Run the race and save its trace, also when a person or an error ends it."""
+    from ..engine import race
+
+    if console.is_terminal:
+        print_legend(console)
+    printer = Printer(console)
+    events: list[Event] = []
+    try:
+        for event in race(engine, request):
+            events.append(event)
+            printer.show(event)
+    except (KeyboardInterrupt, UserError):
+        if events:
+            console.print()
+        if events and trace:
+            save_trace(events, trace)
+            print(f"specdemo: what was written is in {trace}", file=sys.stderr)
+        raise
+    if trace:
+        save_trace(events, trace)
+    done = events[-1]
+    assert isinstance(done, Done)  # a race ends with nothing else
+    return done
