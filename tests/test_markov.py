@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_drafters import FakeNet, context, loaded, logs
+from scripted_net import FakeNet, context, loaded, logs
 from test_training_run import parsed
 from tiny_models import features_of, make_tiny_drafter
 
@@ -100,7 +100,7 @@ def scripted(**more):
 
 
 def asked(net, markov_head=True):
-    """What a session makes of one pass of the scripted network."""
+    """The candidates of one pass of the scripted network."""
     one = block_context.BlockContext(net)
     one.start(16)
     return one.to_table(one.hidden([[5, -1, -1]], 0)[0, 1:], markov_head)

@@ -6,7 +6,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from test_drafters import FakeNet, context, loaded, logs
+from scripted_net import FakeNet, context, loaded, logs
 
 from specdemo.drafters import METHODS, best
 from specdemo.drafters.best import COPY_PRIOR, RANK_DECAY, TreeExpander

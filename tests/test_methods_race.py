@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_drafters import FakeNet, context, loaded
+from scripted_net import FakeNet, context, loaded
 from tiny import engine_for
 from tiny_models import make_tiny_drafter, make_tiny_target
 
