@@ -77,3 +77,37 @@ def test_old_spellings_become_todays_in_the_same_order():
 def test_parameters_are_read_without_torch():
     code = "import sys, specdemo.drafters.parts.params; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_shows_booleans_as_checkboxes_and_reads_old_links():
+    import gradio as gr
+
+    from specdemo.ui.controls import Limits, MethodControls, from_link
+
+    with gr.Blocks():
+        controls = MethodControls(METHODS, "best")
+    kinds = {(method, name): type(part) for method, name, part in controls.parts}
+    assert kinds["best", "adaptive"] is gr.Checkbox and kinds["d2sd", "verify"] is gr.Dropdown
+    assert kinds["best", "gamma"] is gr.Slider
+    link, wrong = from_link(
+        {"method": "best", "params": '{"sleep": "no", "follow": "yes", "gamma": 99}'},
+        METHODS,
+        [],
+        Limits(),
+    )
+    assert link["params"] == {"adaptive": False, "markov_head": True, "gamma": 99}
+    assert wrong == ["gamma"]
+    filled = dict(
+        zip(
+            [name for method, name, _ in controls.parts if method == "best"],
+            [
+                update
+                for (method, _, _), update in zip(
+                    controls.parts, controls.fill("best", link["params"]), strict=True
+                )
+                if method == "best"
+            ],
+            strict=True,
+        )
+    )
+    assert filled["adaptive"]["value"] is False and "value" not in filled["gamma"]
