@@ -31,6 +31,11 @@ def test_prompts_without_an_id_are_numbered_by_their_line(tmp_path):
     assert [prompt.id for prompt in prompts.prompts] == ["line 1", "line 3"]
 
 
+def test_a_line_may_hold_one_prompt_instead_of_turns(tmp_path):
+    prompts = load_prompts(write(tmp_path / "s.jsonl", {"prompt": "p", "category": "a"}))
+    assert prompts.prompts == (Prompt("line 1", "a", "p"),)
+
+
 def test_a_limit_takes_the_categories_in_turn(tmp_path):
     rows = [
         {"id": f"{c}{i}", "category": c, "turns": ["p"]}

@@ -9,8 +9,9 @@ import torch
 from tiny_models import features_of, make_tiny_drafter
 
 from specdemo.errors import UserError
+from specdemo.repetition import uniqueness
 from specdemo.training import objectives
-from specdemo.training.corpus import read_prompts, uniqueness, worth_keeping
+from specdemo.training.corpus import worth_keeping
 from specdemo.training.data import (
     Batches,
     Corpus,
@@ -201,25 +202,15 @@ def test_draft_vocabulary_keeps_what_is_used_and_what_must_stay():
     assert vocab.tolist() == [2, 5, 7]
 
 
-def test_loops_are_dropped_and_prompt_files_checked(tmp_path):
+def test_rows_that_repeat_themselves_are_dropped():
     line, varied = np.array([1, 2, 3] * 30), np.random.default_rng(0).integers(0, 500, 90)
-    assert uniqueness(line) < 0.1 < 0.9 < uniqueness(varied)
+    assert uniqueness(line.tolist()) < 0.1 < 0.9 < uniqueness(varied.tolist())
     everywhere = np.ones(90, dtype=bool)
     assert (
         not worth_keeping(line, everywhere, 0.35)
         and worth_keeping(varied, everywhere, 0.35)
         and not worth_keeping(varied, ~everywhere, 0.35)
     )
-    (tmp_path / "good.jsonl").write_text(
-        '{"turns": ["a", "b"], "category": "x"}\n{"prompt": "c"}\n'
-    )
-    assert [(p["turns"][0], p["category"]) for p in read_prompts(tmp_path / "good.jsonl")] == [
-        ("a", "x"),
-        ("c", "all"),
-    ]
-    (tmp_path / "bad.jsonl").write_text('{"turns": ["a"]}\n{"text": "b"}\n')
-    with pytest.raises(UserError, match="Line 2"):
-        read_prompts(tmp_path / "bad.jsonl")
 
 
 # -- packed blocks ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from test_training_run import parsed, periodic_corpus
 
 from specdemo.errors import UserError, as_user_errors
 from specdemo.files import LOCK
+from specdemo.prompts import Prompt
 from specdemo.training import bundle
 from specdemo.training.corpus import add_arguments as corpus_arguments
 from specdemo.training.corpus import corpus_main
@@ -337,7 +338,7 @@ def test_errors_of_our_own_are_not_dressed_up(tmp_path):
 
 def test_damaged_answers_are_written_again(tiny_loaded, tmp_path, monkeypatch):
     tiny_loaded.tokenizer.chat_template = None
-    prompts = [{"turns": ["a b c"], "category": "x"}]
+    prompts = [Prompt("1", "x", "a b c")]
     first = written_passages(tiny_loaded, prompts, tmp_path, 0, new_tokens=5)
     for file, junk in zip(
         sorted(tmp_path.glob("passages-*.json")),

@@ -1,16 +1,14 @@
 """The target writes many rows at once: one position a step for all rows, forced tokens where the
 text is given, on a static cache.
 
-Rows need no padding: a row's given text is fed token by token until its own words begin, so every
-row stands at the same position, and nothing
-leaves the device before the end. Sampling is Gumbel-max, argmax(logits + T·g), so T = 0 is greedy
-in the same formula.
+Rows need no padding: a row's given text is fed token by token until its own tokens begin, so every
+row stands at the same position, and nothing leaves the device before the end. Sampling is
+Gumbel-max, argmax(logits + T·g), so T = 0 is greedy in the same formula.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +17,7 @@ from transformers import StaticCache
 
 from ..errors import UserError
 
-USER, ANSWER, OVER = 0, 1, 2
+USER, ANSWER, DONE = 0, 1, 2  # who writes a row's next token
 
 
 @dataclass
@@ -37,8 +35,12 @@ class Chat:
 def chat_pieces(
     tokenizer: Any, eos_ids: tuple[int, ...], options: dict[str, bool] | None = None
 ) -> Chat:
-    """Cut the tokenizer's own chat template around sentinels; refuses templates whose turns do not
-    end in a token of their own.
+    """Cut the tokenizer's own chat template around sentinels.
+
+    Args:
+        options: see :func:`..models.chat.chat_options`.
+    Raises:
+        UserError: there is no template, or its turns do not end in a token of their own.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
@@ -112,7 +114,6 @@ class Writer:
         chat: Chat,
         phase: torch.Tensor | None = None,
         turns: bool = True,
-        tick: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Fill the rows to the end.
 
@@ -122,27 +123,20 @@ class Writer:
             temperature: ``[rows]`` of the answers; user turns are sampled at 1.
             generator: on the model's device. phase: ``[rows]`` who speaks first, USER (default) or
                 ANSWER.
-            turns: after an answer open another user turn; otherwise the row is over and repeats its
+            turns: after an answer open another user turn; otherwise the row is done and repeats its
                 end token.
         Returns:
             ``[rows, length]`` tokens, ``[rows, length]`` bool (tokens the target wrote as an
             answer, its end-of-turn included).
         """
-        forced, answer = (
-            forced.to(self.device),
-            torch.zeros_like(forced, dtype=torch.bool, device=self.device),
-        )
-        phase = (
-            torch.full((self.rows,), USER, device=self.device)
-            if phase is None
-            else phase.to(self.device)
-        )
-        heat = temperature.to(self.device, torch.float32)
-        ends = torch.tensor(chat.eos_ids, device=self.device)
-        pieces = {
-            USER: torch.tensor(chat.to_assistant[1:], device=self.device),
-            ANSWER: torch.tensor(chat.to_user[1:], device=self.device),
-        }
+        forced = forced.to(self.device)
+        answer = torch.zeros_like(forced, dtype=torch.bool)
+        if phase is None:
+            phase = torch.full((self.rows,), USER, device=self.device)
+        phase = phase.to(self.device)
+        temperature = temperature.to(self.device, torch.float32)
+        pieces = _Pieces(chat, self.device)
+        # 1) What every row is given is read in one pass.
         given = int((forced >= 0).long().cumprod(1).sum(1).min())
         if given < 1:
             raise ValueError("every row needs a first token")
@@ -150,37 +144,65 @@ class Writer:
         self.cache.reset()
         logits = self._step(tokens[:, :given], torch.arange(given, device=self.device)[None])
         for at in range(given, self.length):
-            noise = -torch.log(
-                -torch.log(
-                    torch.rand(logits.shape, device=self.device, generator=generator).clamp_(
-                        1e-20, 1 - 1e-7
-                    )
-                )
-            )
-            warm = torch.where(phase == USER, 1.0, heat)
-            pick = (logits + warm[:, None] * noise).argmax(-1)
+            # 2) A token for every row: the given one, or a sampled one.
+            sampled = _sample(logits, torch.where(phase == USER, 1.0, temperature), generator)
             free = forced[:, at] < 0
-            token = torch.where(free, pick, forced[:, at])
+            token = torch.where(free, sampled, forced[:, at])
             tokens[:, at] = token
             answer[:, at] = free & (phase == ANSWER)
-            asked = free & (phase == USER) & (token == chat.to_assistant[0])
-            ended = free & (phase == ANSWER) & torch.isin(token, ends)
-            if turns:
-                _force(forced, at + 1, asked, pieces[USER])
-                _force(forced, at + 1, ended, pieces[ANSWER])
-            else:
-                forced[:, at + 1 :] = torch.where(
-                    ended[:, None], token[:, None], forced[:, at + 1 :]
-                )
-            phase = torch.where(asked, ANSWER, torch.where(ended, USER if turns else OVER, phase))
-            if tick is not None:
-                tick(at)
-            if at % 64 == 63 and not turns and bool((phase == OVER).all()):
+            # 3) Turns that end here; the template's tokens between two turns are forced.
+            phase = pieces.end_turns(forced, at, token, free, phase, turns)
+            # 4) Stop early where all rows are done, which is asked now and then, as it waits.
+            if at % 64 == 63 and not turns and bool((phase == DONE).all()):
                 tokens[:, at + 1 :] = forced[:, at + 1 :].clamp(min=0)
                 break
+            # 5) The next logits.
             if at + 1 < self.length:
                 logits = self.step(token[:, None], torch.full((1, 1), at, device=self.device))
         return tokens.cpu(), answer.cpu()
+
+
+def _sample(
+    logits: torch.Tensor, temperature: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """``[rows]`` tokens by Gumbel-max from ``logits [rows, V]`` at ``temperature [rows]``."""
+    uniform = torch.rand(logits.shape, device=logits.device, generator=generator)
+    noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 1e-7)))
+    return (logits + temperature[:, None] * noise).argmax(-1)
+
+
+class _Pieces:
+    """A chat template's tokens on the device."""
+
+    def __init__(self, chat: Chat, device: torch.device):
+        self.ends_user = chat.to_assistant[0]
+        self.ends_answer = torch.tensor(chat.eos_ids, device=device)
+        self.to_assistant = torch.tensor(chat.to_assistant[1:], device=device)
+        self.to_user = torch.tensor(chat.to_user[1:], device=device)
+
+    def end_turns(
+        self,
+        forced: torch.Tensor,
+        at: int,
+        token: torch.Tensor,
+        free: torch.Tensor,
+        phase: torch.Tensor,
+        turns: bool,
+    ) -> torch.Tensor:
+        """The phases ``[rows]`` after ``token [rows]`` at position ``at``. Where a turn ended, what
+        follows it is written into ``forced``: the template's tokens up to the next turn, or without
+        ``turns`` the end token up to the row's end.
+        """
+        asked = free & (phase == USER) & (token == self.ends_user)
+        answered = free & (phase == ANSWER) & torch.isin(token, self.ends_answer)
+        if turns:
+            _force(forced, at + 1, asked, self.to_assistant)
+            _force(forced, at + 1, answered, self.to_user)
+        else:
+            forced[:, at + 1 :] = torch.where(
+                answered[:, None], token[:, None], forced[:, at + 1 :]
+            )
+        return torch.where(asked, ANSWER, torch.where(answered, USER if turns else DONE, phase))
 
 
 def _force(forced: torch.Tensor, at: int, rows: torch.Tensor, piece: torch.Tensor) -> None:

@@ -1,9 +1,9 @@
 """Training somewhere else: pack what a run needs into one small folder, and train every kind there
 with one command.
 
-    python -m specdemo.training.bundle pack --corpus DIR --out BUNDLE [--rows N] [--drafter
-    KIND=FOLDER ...] [--passages DIR --prompts FILE] python -m specdemo.training.bundle train
-    --bundle BUNDLE --minutes 9 --out DIR
+    python -m specdemo.training.bundle pack --corpus DIR --out BUNDLE [--rows N]
+        [--drafter KIND=FOLDER ...] [--passages DIR --prompts FILE]
+    python -m specdemo.training.bundle train --bundle BUNDLE --minutes 9 --out DIR
 
 The target is not in the bundle: it is found as always (``SPECDEMO_TARGET_DIR``, the cache, or the
 network).
@@ -149,32 +149,33 @@ def command() -> argparse.ArgumentParser:
         prog="python -m specdemo.training.bundle", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("pack", help="write the bundle")
-    one.add_argument("--corpus", type=Path, required=True)
-    one.add_argument("--out", type=Path, required=True)
-    one.add_argument(
+    pack_parser = commands.add_parser("pack", help="write the bundle")
+    pack_parser.add_argument("--corpus", type=Path, required=True)
+    pack_parser.add_argument("--out", type=Path, required=True)
+    pack_parser.add_argument(
         "--rows", type=int, default=0, help="corpus rows, evenly spread (default: all)"
     )
-    one.add_argument(
+    pack_parser.add_argument(
         "--drafter",
         action="append",
         default=[],
         metavar="KIND=FOLDER",
         help="a drafter to start from; may be repeated",
     )
-    one.add_argument("--prompts", type=Path, help="held-out prompts to evaluate on")
-    one.add_argument(
+    pack_parser.add_argument("--prompts", type=Path, help="held-out prompts to evaluate on")
+    pack_parser.add_argument(
         "--passages",
         type=Path,
         help="folder with the target's answers to them, from an earlier run",
     )
-    two = commands.add_parser(
+    train_parser = commands.add_parser(
         "train", help="train everything from a bundle; other options go to `specdemo train`"
     )
-    two.add_argument("--bundle", type=Path, required=True)
-    two.add_argument("--out", type=Path, required=True)
-    two.add_argument("--minutes", type=float, default=9.0)
-    two.add_argument("--kinds", nargs="+", choices=list(DRAFTER_KINDS), default=list(DRAFTER_KINDS))
+    train_parser.add_argument("--bundle", type=Path, required=True)
+    train_parser.add_argument("--out", type=Path, required=True)
+    train_parser.add_argument("--minutes", type=float, default=9.0)
+    kinds = list(DRAFTER_KINDS)
+    train_parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
     return parser
 
 
@@ -197,8 +198,8 @@ def main(words: list[str] | None = None) -> int:
                 args.passages,
             )
         print(f"{args.out}: {size / 2**20:.1f} MiB")
-    except UserError as refusal:
-        print(refusal, file=sys.stderr)
+    except UserError as error:
+        print(error, file=sys.stderr)
         return 2
     return 0
 

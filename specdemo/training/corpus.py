@@ -13,20 +13,24 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ..errors import UserError, as_user_errors
 from ..files import atomic_write, locked_output_dir
 from ..models.chat import chat_options
-from ..models.load import load_target
+from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
+from ..prompts import load_prompts
+from ..repetition import DEGENERATE, uniqueness
 from .batch_generate import ANSWER, USER, Chat, Writer, chat_pieces
 from .data import write_shard
+from .progress import progress_bar
 
 SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
+TOO_SHORT_TO_LOOP = 8  # tokens; too few 4-grams to tell
 TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 
 
@@ -55,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unique",
         type=float,
-        default=0.35,
+        default=DEGENERATE,
         help="drop answers whose share of distinct 4-grams is lower",
     )
     parser.add_argument("--seed", type=int, default=0)
@@ -67,44 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_prompts(file: str | Path) -> list[dict]:
-    """The rows of a prompt file, each with ``turns`` (a list of user turns) and ``category``."""
-    out = []
-    try:
-        for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
-            if line.strip():
-                row = json.loads(line)
-                turns = row.get("turns") or [row.get("prompt")]
-                if not isinstance(turns[0], str) or not turns[0]:
-                    raise UserError(
-                        f"Line {number} of {file} has no prompt; each line needs `turns` (a list)"
-                        " or `prompt`."
-                    )
-                out.append({"turns": turns, "category": str(row.get("category", "all"))})
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"The prompt file {file} cannot be read ({error}); check its name."
-        ) from None
-    except (ValueError, AttributeError, TypeError, IndexError, KeyError):
-        raise UserError(
-            f"Line {number} of {file} is not a JSON object with `turns` or `prompt`."
-        ) from None
-    if not out:
-        raise UserError(f"{file} has no prompts.")
-    return out
-
-
-def uniqueness(ids: np.ndarray) -> float:
-    """The share of distinct 4-grams in a token sequence; 1 when it is too short to have any."""
-    if len(ids) < 8:
-        return 1.0
-    grams = np.lib.stride_tricks.sliding_window_view(ids, 4)
-    return len(np.unique(grams, axis=0)) / len(grams)
-
-
 def worth_keeping(tokens: np.ndarray, answer: np.ndarray, limit: float) -> bool:
     """Whether a row answers enough (at least 24 tokens or a tenth of the row) and does not loop."""
-    return answer.sum() >= min(24, len(tokens) // 10) and uniqueness(tokens[answer]) >= limit
+    written = tokens[answer].tolist()
+    if len(written) < min(24, len(tokens) // 10):
+        return False
+    return len(written) < TOO_SHORT_TO_LOOP or uniqueness(written) >= limit
 
 
 def opening_rows(
@@ -126,7 +98,7 @@ def opening_rows(
 
 
 def write_corpus(
-    loaded,
+    loaded: Loaded,
     out: Path,
     rows: int,
     length: int,
@@ -135,7 +107,7 @@ def write_corpus(
     limit: float,
     seed: int,
     compile: bool = False,
-) -> dict:
+) -> dict[str, Any]:
     """Write shards until ``rows`` rows were written in all; returns the counts that also stand in
     ``corpus.json``.
     """
@@ -143,51 +115,57 @@ def write_corpus(
     ids = [loaded.tokenizer(p, add_special_tokens=False).input_ids for p in prompts]
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"
-    about = {
-        "row": length,
-        "target": loaded.pair.title,
-        "seed": seed,
-        "batch": batch,
-        "written": 0,
-        "kept": 0,
-        "seconds": 0.0,
-    }
-    if about_file.exists():
-        try:
-            old = {**about, **json.loads(about_file.read_text())}
-        except (ValueError, TypeError):
-            raise UserError(
-                f"{about_file} is damaged, so nothing can be added to that corpus; choose another"
-                " --out."
-            ) from None
-        if (old.get("row"), old.get("seed"), old.get("batch")) != (length, seed, batch):
-            raise UserError(
-                f"{out} holds a corpus of other settings (length, seed or batch); choose another"
-                " --out."
-            )
-        about = old
+    about = _read_about(
+        about_file, {"row": length, "target": loaded.pair.title, "seed": seed, "batch": batch}
+    )
     writer = Writer(loaded.model, batch, length, compile)
-    with tqdm(total=rows, initial=about["written"], unit="row", desc="corpus") as bar:
+    with progress_bar("corpus", rows) as update:
         while about["written"] < rows:
             number, began = about["written"] // batch, time.perf_counter()
+            # 1) The target writes one batch; its randomness is a function of (seed, batch).
             rng = np.random.default_rng([seed, number])
             forced, phase = opening_rows(chat, ids, batch, length, rng)
-            heat = torch.tensor(rng.choice(TEMPERATURES, batch), dtype=torch.float32)
+            temperatures = torch.tensor(rng.choice(TEMPERATURES, batch), dtype=torch.float32)
             noise = torch.Generator(writer.device).manual_seed(seed * 1_000_003 + number)
-            tokens, answer = (x.numpy() for x in writer.write(forced, heat, noise, chat, phase))
+            tokens, answer = (
+                x.numpy() for x in writer.write(forced, temperatures, noise, chat, phase)
+            )
+            # 2) What is worth keeping becomes a shard.
             keep = np.array(
                 [worth_keeping(t, a, limit) for t, a in zip(tokens, answer, strict=True)]
             )
             if keep.any():
                 write_shard(out, f"-{number:05d}", tokens[keep], answer[keep])
+            # 3) The counts, which say where a stopped run goes on.
             about["written"] += batch
             about["kept"] += int(keep.sum())
             about["seconds"] += time.perf_counter() - began
             atomic_write(about_file, json.dumps(about))
-            bar.update(batch)
-            bar.set_postfix(
-                kept=about["kept"], tokens_per_s=round(about["written"] * length / about["seconds"])
-            )
+            rate = about["written"] * length / about["seconds"]
+            update(about["written"], f"{about['kept']} rows kept, {rate:.0f} tokens/s")
+    return about
+
+
+def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """``corpus.json`` of a corpus begun with the same settings, or a new one.
+
+    Raises:
+        UserError: it is damaged, or of other settings.
+    """
+    about = {**wanted, "written": 0, "kept": 0, "seconds": 0.0}
+    if not file.exists():
+        return about
+    try:
+        about = {**about, **json.loads(file.read_text())}
+    except (ValueError, TypeError):
+        raise UserError(
+            f"{file} is damaged, so nothing can be added to that corpus; choose another --out."
+        ) from None
+    if any(about[name] != wanted[name] for name in ("row", "seed", "batch")):
+        raise UserError(
+            f"{file.parent} holds a corpus of other settings (length, seed or batch); choose"
+            " another --out."
+        )
     return about
 
 
@@ -205,7 +183,7 @@ def _corpus(args: argparse.Namespace) -> int:
     loaded = load_target(get_pair(args.pair), device=args.device)
     on_gpu = str(loaded.device).startswith("cuda")
     batch = args.batch or (256 if on_gpu else 16)
-    prompts = [p["turns"][0] for p in read_prompts(args.prompts)] if args.prompts else []
+    prompts = [p.text for p in load_prompts(args.prompts).prompts] if args.prompts else []
     cfg = loaded.model.config.get_text_config()
     if args.length > cfg.max_position_embeddings:
         raise UserError(

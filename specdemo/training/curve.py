@@ -1,5 +1,7 @@
-"""The learning curve as data and as a picture (SVG by hand: it needs no library and opens in any
-browser).
+"""The learning curve as data and as a picture.
+
+The picture stands in a drafter's folder on a hub, which shows static SVG and runs no scripts, and
+Plotly would need a browser (kaleido) to draw one. Hence three polylines by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ def _panel(title: str, points: list[tuple[float, float]], top: int, colour: str)
     dx, dy = (x1 - x0) or 1.0, (y1 - y0) or 1.0
 
     def place(x: float, y: float) -> str:
-        return f"{LEFT + (x - x0) / dx * (WIDE - LEFT - 20):.1f},{top + TOP + (1 - (y - y0) / dy) * (HIGH - 2 * TOP):.1f}"
+        right = LEFT + (x - x0) / dx * (WIDE - LEFT - 20)
+        down = top + TOP + (1 - (y - y0) / dy) * (HIGH - 2 * TOP)
+        return f"{right:.1f},{down:.1f}"
 
     line = " ".join(place(x, y) for x, y in points)
     base = top + HIGH - TOP

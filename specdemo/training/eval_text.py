@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import atomic_write
 from ..models.chat import prompt_ids
+from ..prompts import Prompt
 from .batch_generate import ANSWER, Chat, Writer
-from .corpus import uniqueness
 from .data import Corpus
 from .evaluate import Passages
+from .progress import progress_bar
 
-NEW_TOKENS, AT_ONCE, LONGEST = 96, 24, 1536
+NEW_TOKENS = 96  # tokens an answer may have
+AT_ONCE = 24  # prompts written together
+LONGEST = 1536  # tokens a prompt may have
 
 
 def corpus_passages(held_out: Corpus, rows: int = 24, tokens: int = 128) -> dict[str, Passages]:
@@ -35,60 +38,50 @@ def corpus_passages(held_out: Corpus, rows: int = 24, tokens: int = 128) -> dict
 
 
 def written_passages(
-    loaded: Any, prompts: list[dict], out: Path, seed: int, new_tokens: int = NEW_TOKENS
+    loaded: Any,
+    prompts: Sequence[Prompt],
+    out: Path,
+    seed: int,
+    new_tokens: int = NEW_TOKENS,
 ) -> dict[str, Passages]:
-    """The target's greedy and sampled (temperature 1) answers to ``prompts`` (``turns``,
-    ``category``; the first turn is asked).
+    """The target's greedy and sampled (temperature 1) answers to ``prompts``.
 
     They are kept in ``out/passages-*.json`` and read back on resume, so that one run is always
-    judged on the same text.
+    evaluated on the same text.
+
+    Raises:
+        UserError: all prompts are too long.
     """
+    # the form in which earlier versions named the file
+    asked = [{"turns": [p.text], "category": p.category} for p in prompts]
     name = hashlib.blake2b(
-        json.dumps([prompts, seed, new_tokens, loaded.pair.id]).encode(), digest_size=6
+        json.dumps([asked, seed, new_tokens, loaded.pair.id]).encode(), digest_size=6
     ).hexdigest()
-    asked = [prompt_ids(loaded.tokenizer, p["turns"][0], loaded.pair.thinking) for p in prompts]
-    fit = [i for i, ids in enumerate(asked) if len(ids) <= LONGEST]
+    ids = [prompt_ids(loaded.tokenizer, p.text, loaded.pair.thinking) for p in prompts]
+    fit = [i for i in range(len(ids)) if len(ids[i]) <= LONGEST]
     if not fit:
         raise UserError("All prompts of the evaluation file are too long; use shorter ones.")
+    ids, category = [ids[i] for i in fit], [prompts[i].category for i in fit]
     found = {}
-    for how, heat in (("greedy", 0.0), ("sampled", 1.0)):
+    for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         file = out / f"passages-{name}-{how}.json"
-        data = _kept(file)
+        data = _read_answers(file)
         if data is None:
-            data = _write(
-                loaded,
-                [asked[i] for i in fit],
-                [prompts[i]["category"] for i in fit],
-                heat,
-                seed,
-                new_tokens,
-                how,
-            )
+            rows = _write_answers(loaded, ids, temperature, seed, new_tokens, how)
+            data = {"rows": rows, "category": category}
             out.mkdir(parents=True, exist_ok=True)
             atomic_write(file, json.dumps(data))
         found[how] = Passages(*_padded(data["rows"]), data["category"])
     return found
 
 
-def _kept(file: Path) -> dict[str, Any] | None:
+def _read_answers(file: Path) -> dict[str, Any] | None:
     """Answers written before; None if there are none or the file is damaged."""
     try:
         data = json.loads(file.read_text())
         return data if len(data["rows"]) == len(data["category"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def loops(passages: Passages, limit: float = 0.35) -> float:
-    """The share of answers whose 4-grams mostly repeat, which flatters every drafter."""
-    return float(
-        np.mean(
-            [
-                uniqueness(t[a]) < limit
-                for t, a in zip(passages.tokens, passages.answer, strict=True)
-            ]
-        )
-    )
 
 
 def group_by_length(lengths: list[int], most: int, spread: int = 48) -> list[list[int]]:
@@ -104,52 +97,46 @@ def group_by_length(lengths: list[int], most: int, spread: int = 48) -> list[lis
     return groups
 
 
-def _write(
+def _write_answers(
     loaded: Any,
-    asked: list[list[int]],
-    category: list[str],
-    heat: float,
+    prompts: list[list[int]],
+    temperature: float,
     seed: int,
     new_tokens: int,
     how: str,
-) -> dict[str, Any]:
-    """Prompts of like length are written together; each row comes back as [tokens, first answer
-    token].
+) -> list[list]:
+    """An answer to each of ``prompts`` (token ids) as [tokens, first answer token]; prompts of like
+    length are written together.
     """
     chat, rows = Chat([], [-2], [-2], loaded.eos_ids), {}
-    for number, some in enumerate(
-        tqdm(
-            group_by_length([len(ids) for ids in asked], AT_ONCE),
-            desc=f"held-out answers, {how}",
-            leave=False,
-        )
-    ):
-        length = max(len(asked[i]) for i in some) + new_tokens
-        forced = torch.full((len(some), length), -1)
-        for row, i in zip(forced, some, strict=True):
-            row[: len(asked[i])] = torch.tensor(asked[i])
-        noise = torch.Generator(loaded.model.device).manual_seed(seed * 1_000_003 + number)
-        writer = Writer(loaded.model, len(some), length)
-        tokens, answer = writer.write(
-            forced,
-            torch.full((len(some),), heat),
-            noise,
-            chat,
-            torch.full((len(some),), ANSWER),
-            turns=False,
-        )
-        for i, t, a in zip(some, tokens, answer, strict=True):
-            first = len(asked[i])
-            rows[i] = [t[: first + min(int(a.sum()), new_tokens)].tolist(), first]
-    return {"rows": [rows[i] for i in range(len(asked))], "category": category}
+    groups = group_by_length([len(ids) for ids in prompts], AT_ONCE)
+    with progress_bar(f"held-out answers, {how}", len(groups)) as update:
+        for number, group in enumerate(groups):
+            length = max(len(prompts[i]) for i in group) + new_tokens
+            forced = torch.full((len(group), length), -1)
+            for row, i in zip(forced, group, strict=True):
+                row[: len(prompts[i])] = torch.tensor(prompts[i])
+            noise = torch.Generator(loaded.model.device).manual_seed(seed * 1_000_003 + number)
+            tokens, answer = Writer(loaded.model, len(group), length).write(
+                forced,
+                torch.full((len(group),), temperature),
+                noise,
+                chat,
+                torch.full((len(group),), ANSWER),
+                turns=False,
+            )
+            for i, t, a in zip(group, tokens, answer, strict=True):
+                first = len(prompts[i])
+                rows[i] = [t[: first + min(int(a.sum()), new_tokens)].tolist(), first]
+            update(number + 1, "")
+    return [rows[i] for i in range(len(prompts))]
 
 
 def _padded(rows: list[list]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and answer masks ``[N, L]`` of rows of other lengths."""
     length = max(len(t) for t, _ in rows)
-    tokens, answer = (
-        np.zeros((len(rows), length), dtype=np.int64),
-        np.zeros((len(rows), length), dtype=bool),
-    )
+    tokens = np.zeros((len(rows), length), dtype=np.int64)
+    answer = np.zeros((len(rows), length), dtype=bool)
     for i, (ids, first) in enumerate(rows):
         tokens[i, : len(ids)] = ids
         answer[i, first : len(ids)] = True

@@ -1,12 +1,12 @@
-"""Which shape is worth its milliseconds: block drafters of several depths and block lengths,
-trained on one budget each and judged by what they would write a second.
+"""Which shape pays best: block drafters of several depths and block lengths, trained on one budget
+each and compared by the tokens they would write a second.
 
     python -m specdemo.training.sweep --corpus DIR --out DIR --layers 2 3 4 6 --slots 8 12 16
-    --minutes 3 [other options of `specdemo train`]
+        --minutes 3 [other options of `specdemo train`]
 
 A deeper drafter is right more often and takes longer; a longer block can run further and makes the
 target's pass wider. Neither tokens per round nor milliseconds decide alone, so each drafter is
-judged at every chain it can write, on one reading of the same held-out text, with costs measured
+evaluated at every chain it can write, on one reading of the same held-out text, with costs measured
 here.
 """
 
@@ -25,6 +25,7 @@ from ..engine.calibrate import draft_pass_ms
 from ..errors import UserError, as_user_errors, run_command
 from ..events import predicted_speedup
 from ..models.drafters import read_drafter
+from . import checkpoint
 from .data import read_corpus, split
 from .eval_text import corpus_passages
 from .evaluate import Evaluator
@@ -33,7 +34,7 @@ from .train import add_arguments, train_main
 CHAINS = (3, 5, 7, 11, 15)  # masks in a block; the target's pass has one row more
 
 
-def trained(args: argparse.Namespace, layers: int, slots: int, extra: list[str]) -> Path:
+def train_shape(args: argparse.Namespace, layers: int, slots: int, extra: list[str]) -> Path:
     """The drafter of one shape; one that was finished before is left alone, one that was
     interrupted goes on.
     """
@@ -58,7 +59,7 @@ def trained(args: argparse.Namespace, layers: int, slots: int, extra: list[str])
             str(slots),
             *extra,
         ]
-        if (out / "checkpoint.safetensors").is_file():
+        if (out / checkpoint.NAME).is_file():
             words += ["--resume", str(out)]
         train_main(parser.parse_args(words))
         if not (out / "drafter" / "training.json").is_file():
@@ -66,33 +67,25 @@ def trained(args: argparse.Namespace, layers: int, slots: int, extra: list[str])
     return out / "drafter"
 
 
-def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[str, Any]]:
+def evaluate_shape(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[str, Any]]:
     """One row for every chain this drafter can write: tokens per round on held-out rows,
     milliseconds, and the speed-up these two predict.
     """
     loaded, costs = engine.loaded, engine.costs
-    net = read_drafter(folder, loaded)
+    bound = read_drafter(folder, loaded)  # as the engine runs it; the other one as it was trained
+    net = read_drafter(folder).float().to(loaded.device)
     chains = [gamma for gamma in CHAINS if gamma < net.block_size]
-    draft = draft_pass_ms(engine, net, [(1, gamma + 1) for gamma in chains], catch_up=2)
-    learned = read_drafter(folder).float().to(loaded.device)
-    vocab = None if learned.draft_vocab is None else learned.draft_vocab.long().to(loaded.device)
+    draft = draft_pass_ms(engine, bound, [(1, gamma + 1) for gamma in chains], catch_up=2)
+    vocab = None if net.draft_vocab is None else net.draft_vocab.long().to(loaded.device)
     head = loaded.model.get_output_embeddings().weight
+    precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
+    head = head if vocab is None else head[vocab].contiguous()
     text = corpus_passages(split(read_corpus(corpus))[1], rows)["mixed"]
     out = []
     for gamma in chains:
-        evaluator = Evaluator(
-            loaded.model,
-            learned,
-            head if vocab is None else head[vocab].contiguous(),
-            vocab,
-            gamma,
-            torch.bfloat16 if head.dtype == torch.bfloat16 else None,
-        )
-        tokens, draft_ms, pass_ms = (
-            evaluator.evaluate(text, "block")["all"]["tokens_per_round"],
-            draft[f"1x{gamma + 1}"],
-            costs.pass_ms(gamma + 1),
-        )
+        evaluator = Evaluator(loaded.model, net, head, vocab, gamma, precision)
+        tokens = evaluator.evaluate(text, "block")["all"]["tokens_per_round"]
+        draft_ms = draft[f"1x{gamma + 1}"]
         out.append(
             {
                 "layers": net.config.num_hidden_layers,
@@ -100,7 +93,7 @@ def judged(engine: Engine, folder: Path, corpus: Path, rows: int) -> list[dict[s
                 "chain": gamma,
                 "tokens_per_round": tokens,
                 "draft_ms": draft_ms,
-                "pass_ms": pass_ms,
+                "pass_ms": costs.pass_ms(gamma + 1),
                 "speedup": predicted_speedup(
                     tokens, costs.baseline_ms, costs.predicted_ms(gamma + 1, draft_ms)
                 ),
@@ -152,22 +145,26 @@ def command() -> argparse.ArgumentParser:
         help="slots of a block, anchor included",
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="of every one of them")
-    parser.add_argument("--rows", type=int, default=24, help="held-out rows they are judged on")
+    parser.add_argument("--rows", type=int, default=24, help="held-out rows they are evaluated on")
     return parser
 
 
 def compare(args: argparse.Namespace, extra: list[str]) -> None:
-    """Train what is missing, judge everything, write ``shapes.json`` and ``shapes.md``."""
+    """Train what is missing, evaluate everything, write ``shapes.json`` and ``shapes.md``."""
     if min(args.layers) < 1 or min(args.slots) <= CHAINS[0] or args.rows < 1:
         raise UserError(
             f"--layers and --rows must be at least 1, --slots at least {CHAINS[0] + 1}."
         )
     folders = [
-        trained(args, layers, slots, extra) for layers in args.layers for slots in args.slots
+        train_shape(args, layers, slots, extra) for layers in args.layers for slots in args.slots
     ]
     with as_user_errors(args.out, "--rows"):
         engine = load_engine(args.pair)
-        rows = [row for folder in folders for row in judged(engine, folder, args.corpus, args.rows)]
+        rows = [
+            row
+            for folder in folders
+            for row in evaluate_shape(engine, folder, args.corpus, args.rows)
+        ]
         (args.out / "shapes.json").write_text(
             json.dumps(
                 {

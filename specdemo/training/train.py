@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from ..models.drafter_files import save_drafter
 from ..models.kinds import DRAFTER_KINDS
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
+from ..prompts import Prompt, load_prompts
 from . import checkpoint
-from .corpus import read_prompts
 from .curve import draw
 from .data import Corpus, read_corpus, split
 from .estimate import estimate, matrix_speed, step_flops
@@ -36,18 +37,16 @@ __all__ = ["add_arguments", "train", "train_main"]
 
 
 def train(
-    loaded: Loaded, corpus: Corpus, args: argparse.Namespace, out: Path, prompts: list[dict] | None
+    loaded: Loaded,
+    corpus: Corpus,
+    args: argparse.Namespace,
+    out: Path,
+    prompts: Sequence[Prompt] | None,
 ) -> dict[str, Any]:
     """Train, evaluate on held-out text and write ``out/drafter``; returns the summary that also
     stands in its card, or what to raise where nothing is left to do.
     """
-    check_corpus(loaded, corpus)
-    rows, held_out = split(corpus)
-    if len(rows) == 0:
-        raise UserError(
-            "The corpus has too few rows to train on; write more with `python -m specdemo corpus"
-            " --rows N`."
-        )
+    rows, held_out = checked_split(loaded, corpus)
 
     # 1) Settings: the command line's, or those of the run that is resumed.
     settings, state = settings_of(args, loaded.device.type == "cuda"), None
@@ -83,14 +82,12 @@ def train(
     step_rate = summary.pop("steps_per_second")
     flops = step_flops(loaded.model, net, settings, *size)
     revealed = () if settings.kind == "ar" else REVEALED
+    scores = {n: evaluator.evaluate(p, settings.kind, revealed) for n, p in passages.items()}
     facts = {
         **about,
         **summary,
         "share_of_matrix_speed": round(step_rate * flops / speed, 3),
-        "scores": {
-            name: evaluator.evaluate(text, settings.kind, revealed)
-            for name, text in passages.items()
-        },
+        "scores": scores,
         "target": loaded.pair.title,
         "rows": len(rows),
         "settings": asdict(settings),
@@ -101,8 +98,12 @@ def train(
     return facts
 
 
-def check_corpus(loaded: Loaded, corpus: Corpus) -> None:
-    """Refuse a corpus that another target wrote."""
+def checked_split(loaded: Loaded, corpus: Corpus) -> tuple[Corpus, Corpus]:
+    """Training rows and held-out rows.
+
+    Raises:
+        UserError: another target wrote the corpus, or it has too few rows.
+    """
     writer = corpus.about.get("target", loaded.pair.title)
     rows = loaded.model.get_input_embeddings().weight.shape[0]
     if writer != loaded.pair.title or int(corpus.tokens.max()) >= rows:
@@ -110,6 +111,13 @@ def check_corpus(loaded: Loaded, corpus: Corpus) -> None:
             f"This corpus was written by another target ({writer}); write one with `python -m"
             f" specdemo corpus --pair {loaded.pair.id}`."
         )
+    training, held_out = split(corpus)
+    if len(training) == 0:
+        raise UserError(
+            "The corpus has too few rows to train on; write more with `python -m specdemo corpus"
+            " --rows N`."
+        )
+    return training, held_out
 
 
 def make_trainer(
@@ -157,7 +165,7 @@ def evaluation_text(
     rows: Corpus,
     held_out: Corpus,
     args: argparse.Namespace,
-    prompts: list[dict] | None,
+    prompts: Sequence[Prompt] | None,
     settings: Settings,
     out: Path,
 ) -> tuple[dict[str, Passages], str]:
@@ -207,7 +215,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
             "Training needs text: give --corpus a folder, or write one with `python -m specdemo"
             " corpus --out FOLDER`."
         )
-    prompts = read_prompts(args.prompts) if args.prompts else None
+    prompts = load_prompts(args.prompts).prompts if args.prompts else None
     corpus = read_corpus(args.corpus)
     loaded = load_target(get_pair(args.pair), device=args.device)
     facts = train(loaded, corpus, args, out, prompts)
