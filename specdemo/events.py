@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from typing_extensions import NotRequired, TypedDict
 
 LaneName = Literal["ar", "spec"]
@@ -24,7 +24,14 @@ Rule = Literal["match", "ratio", "point-mass"]
 TokenSource = Literal["accepted", "correction", "bonus", "plain"]
 NodeStatus = Literal["accepted", "rejected", "unreached", "dropped"]
 FinishReason = Literal["eos", "stop", "length", "stopped"]
-Candidate = tuple[int, float]  # token id, the drafter's probability
+# a number that JSON writes as null if it is none, as a broken drafter's probabilities may be
+MaybeNan = Annotated[
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    WithJsonSchema({"type": ["number", "null"]}),
+]
+Candidate = tuple[int, MaybeNan]  # token id, the drafter's probability
 
 
 @dataclass
@@ -127,7 +134,7 @@ class Denoise(Event):
     label: str = ""
     ids: list[int] = field(default_factory=list)
     masked: list[bool] = field(default_factory=list)
-    conf: list[float | None] = field(default_factory=list)
+    conf: list[MaybeNan] = field(default_factory=list)
     top: list[list[Candidate]] = field(default_factory=list)
     vocab: dict[str, str] = field(default_factory=dict)
 
@@ -136,7 +143,7 @@ class ScoredPath(TypedDict):
     """One path through a lattice (DiffuSpec)."""
 
     ids: list[int]
-    score: float | None
+    score: MaybeNan
 
 
 class SampledDraft(TypedDict):
@@ -148,17 +155,17 @@ class SampledDraft(TypedDict):
     """
 
     ids: list[int]
-    drafter_score: float | None
+    drafter_score: MaybeNan
     nodes: NotRequired[list[int]]
-    target_score: NotRequired[float | None]
+    target_score: NotRequired[MaybeNan]
 
 
 class BlockLength(TypedDict):
     """DiffuSpec's controller: the length ``k`` and the averages it follows."""
 
     k: int
-    gen: float
-    acc: float
+    gen: MaybeNan
+    acc: MaybeNan
 
 
 class DraftNotes(TypedDict, total=False):
@@ -171,12 +178,12 @@ class DraftNotes(TypedDict, total=False):
     lattice: list[list[Candidate]]
     paths: list[ScoredPath]
     path: int
-    boundaries: list[float]
+    boundaries: list[MaybeNan]
     branches: list[int]
     drafts: list[SampledDraft]
     chosen: int
     length: BlockLength
-    expected: float
+    expected: MaybeNan
     why: str
 
 

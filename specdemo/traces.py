@@ -235,11 +235,10 @@ def _renamed(row: Any) -> Any:
     drafter's score where ``score`` was the target's, else ``score`` was the drafter's.
     """
     notes = row.get("notes") if isinstance(row, dict) else None
-    drafts = notes.get("drafts") if isinstance(notes, dict) else None
-    if not isinstance(drafts, list):
+    if not isinstance(notes, dict) or not isinstance(notes.get("drafts"), list):
         return row
     renamed = []
-    for draft in drafts:
+    for draft in notes["drafts"]:
         if isinstance(draft, dict) and "score" in draft:
             rest = {k: v for k, v in draft.items() if k not in ("score", "own")}
             if "own" in draft:

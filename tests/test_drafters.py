@@ -280,7 +280,7 @@ def test_block_drafts_the_best_guess_at_every_mask(monkeypatch):
         and seen.frames[0].masked == [False, False]
         and seen.frames[0].conf == pytest.approx([0.7, 0.6])
     )
-    assert seen.frames[0].top[1] == [[3, pytest.approx(0.6)], [2, pytest.approx(0.4)]]
+    assert seen.frames[0].top[1] == [(3, pytest.approx(0.6)), (2, pytest.approx(0.4))]
     with pytest.raises(UserError, match="block of 7 masks"):
         METHODS["block"].build(
             loaded(monkeypatch, block=net), METHODS["block"].parse_params({"gamma": 8})

@@ -27,6 +27,7 @@ from ..request import RULES
 
 if TYPE_CHECKING:
     from ..drafters.parts.base import Draft
+    from ..events import Rule
 
 
 class Rows(Protocol):
@@ -107,7 +108,7 @@ class AcceptanceRng:
 
 
 def accept(
-    draft: Draft, rows: Rows, rule: str = "match", generator: torch.Generator | None = None
+    draft: Draft, rows: Rows, rule: Rule = "match", generator: torch.Generator | None = None
 ) -> Accepted:
     """Walk the draft from the anchor, keep what the rule allows, and add the target's own token.
 
@@ -225,7 +226,8 @@ def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, accept_rng: Accepta
     given what was fixed before it. A token drafted twice is tried twice: its second try fails, but
     takes q out of p once more.
     """
-    agreeing, path = list(range(len(draws))), []
+    agreeing = list(range(len(draws)))
+    path: list[int] = []
     while True:
         depth, last = len(path), path[-1] if path else -1
         p = rows.probs(last + 1)

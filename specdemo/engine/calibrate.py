@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -156,10 +157,10 @@ def draft_pass_ms(
             (default: blocks of 8 and of all its slots, and four of those at once).
         catch_up: also take in the target's features of that many new tokens, as every round must.
     """
-    from ..models.drafters import load_drafter
-
-    net = net or load_drafter(engine.loaded.pair, "block", engine.loaded)
-    device, out = engine.target.device, {}
+    if net is None:
+        net = _block_drafter(engine)
+    device = engine.target.device
+    out: dict[str, float] = {}
     with torch.inference_mode():
         cache = net.new_cache(context + 64)
         features = torch.randn(
@@ -177,8 +178,17 @@ def draft_pass_ms(
         for blocks, slots in shapes or ((1, 8), (1, net.block_size), (4, net.block_size)):
             ids = torch.full((blocks, slots), -1, device=device)
             ids[:, 0] = 11
-            out[f"{blocks}x{slots}"] = median_ms(device, lambda ids=ids: step(ids), repeats)
+            out[f"{blocks}x{slots}"] = median_ms(device, partial(step, ids), repeats)
     return out
+
+
+def _block_drafter(engine: Engine) -> BlockDrafter:
+    from ..models.block_drafter import BlockDrafter
+    from ..models.drafters import load_drafter
+
+    net = load_drafter(engine.loaded.pair, "block", engine.loaded)
+    assert isinstance(net, BlockDrafter)  # the kind decides the class
+    return net
 
 
 def median_ms(device: torch.device, step: Callable[[], object], repeats: int) -> float:

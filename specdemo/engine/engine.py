@@ -45,7 +45,7 @@ class Engine:
 
     def vocab(self, ids: list[int]) -> dict[str, str]:
         """Each id's own text, for the vocabulary tables of events."""
-        return {str(i): self.tokenizer.decode([i]) for i in dict.fromkeys(ids)}
+        return {str(i): str(self.tokenizer.decode([i])) for i in dict.fromkeys(ids)}
 
     def hardware(self) -> str:
         """What this runs on, in words."""

@@ -23,6 +23,7 @@ from ..events import (
     LaneTotals,
     Prefill,
     Rule,
+    SampledDraft,
 )
 from ..request import Request
 from .accept import Accepted, accept
@@ -274,8 +275,10 @@ def _with_target_scores(notes: DraftNotes, accepted: Accepted) -> DraftNotes:
     """
     if accepted.chosen is None or "drafts" not in notes:
         return notes
-    scored = zip(notes["drafts"], accepted.target_scores, strict=True)
-    drafts = [{**draft, "target_score": score} for draft, score in scored]
+    drafts: list[SampledDraft] = [
+        {**draft, "target_score": score}
+        for draft, score in zip(notes["drafts"], accepted.target_scores, strict=True)
+    ]
     return {**notes, "drafts": drafts, "chosen": accepted.chosen}
 
 

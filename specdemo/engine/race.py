@@ -87,12 +87,9 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
             f" {engine.target.max_positions}; shorten it."
         )
     if wanted > room:
-        return (
-            room,
-            (
-                f"Only {room} new tokens fit behind this prompt, so the limit was lowered from"
-                f" {wanted}."
-            ),
+        return room, (
+            f"Only {room} new tokens fit behind this prompt, so the limit was lowered from"
+            f" {wanted}."
         )
     return wanted, None
 

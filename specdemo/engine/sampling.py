@@ -1,14 +1,15 @@
 """What the target would write at each verified position, exactly as one-by-one decoding would.
 
 ``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix
-(prompt, output and that
-node's ancestors), and at temperature above 0 the choice is Gumbel-max with noise keyed by (seed,
-absolute position), so the same position gives the same token whatever was drafted around it. Rows
-are worked out only when asked for: filters sort the vocabulary, and a round asks only for the rows
-on its accepted path.
+(prompt, output and that node's ancestors), and at temperature above 0 the choice is Gumbel-max with
+noise keyed by (seed, absolute position), so the same position gives the same token whatever was
+drafted around it. Rows are worked out only when asked for: filters sort the vocabulary, and a round
+asks only for the rows on its accepted path.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from transformers import (
@@ -73,13 +74,8 @@ class Rows:
         sampling: Sampling,
         noise: Noise,
     ):
-        self.logits, self.prefix, self.draft, self.sampling, self.noise = (
-            logits,
-            prefix,
-            draft,
-            sampling,
-            noise,
-        )
+        self.logits, self.prefix, self.draft = logits, prefix, draft
+        self.sampling, self.noise = sampling, noise
         self._chain = processors(sampling)
         self._scores: dict[int, torch.Tensor] = {}
         self._noised: dict[int, torch.Tensor] = {}
@@ -101,9 +97,8 @@ class Rows:
         if row not in self._scores:
             raw = self.logits[row : row + 1].float()
             if self._chain:
-                raw = self._chain(
-                    torch.tensor([self.prefix + self.path(row)], device=raw.device), raw
-                )
+                ids = torch.tensor([self.prefix + self.path(row)], device=raw.device)
+                raw = self._chain(cast(torch.LongTensor, ids), cast(torch.FloatTensor, raw))
             self._scores[row] = raw[0]
         return self._scores[row]
 
@@ -113,7 +108,7 @@ class Rows:
             return self._greedy[row]
         if self._plain:
             return int(self.logits[row].max(-1).indices)  # several times faster than argmax in bf16
-        return int(self._contest(row).argmax())
+        return int(self._choice_scores(row).argmax())
 
     def probs(self, row: int) -> torch.Tensor:
         """The distribution ``[V]`` float32 the target samples from; one-hot when greedy."""
@@ -126,9 +121,9 @@ class Rows:
         """The model's untouched distribution ``[V]`` float32, for display."""
         return self.logits[row].float().softmax(-1)
 
-    def _contest(self, row: int) -> torch.Tensor:
-        """What the token picked is the largest of: processed logits ``[V]``, with this position's
-        noise where the target samples.
+    def _choice_scores(self, row: int) -> torch.Tensor:
+        """``[V]`` the scores whose largest is the token picked: processed logits, with this
+        position's noise where the target samples.
         """
         scores = self.scores(row)
         if self.sampling.greedy:
@@ -142,7 +137,7 @@ class Rows:
         is an exact tie.
         """
         first, second = (
-            (self.logits[row].float() if self._plain else self._contest(row))
+            (self.logits[row].float() if self._plain else self._choice_scores(row))
             .topk(2)
             .values.tolist()
         )

@@ -122,7 +122,7 @@ def frame(
         ids=shown,
         masked=list(masked) if masked is not None else [False] * len(rows),
         conf=conf,
-        top=[[list(c) for c in row] for row in rows],
+        top=[list(row) for row in rows],
         **more,
     )
 
