@@ -7,9 +7,8 @@ import torch
 from tiny_models import features_of, make_tiny_drafter, make_tiny_target
 
 from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
-from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
+from specdemo.models.block_drafter import MASK, BlockDrafter, BlockDrafterConfig
 
-MASK = -1
 TEXT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50, 28, 84, 19]
 LAYOUTS = ["own", "shared"]
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +60,7 @@ def test_context_appended_in_pieces_equals_all_at_once(net, tiny_target):
         net.hidden(block(net, TEXT[stop]), stop, pieces)  # drafting in between must leave no trace
     whole = filled_cache(net, features, 13)
     assert pieces.length == whole.length == 13
-    torch.testing.assert_close(pieces.k[:, :, :13], whole.k[:, :, :13], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(pieces.keys[:, :, :13], whole.keys[:, :, :13], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(
         net.hidden(block(net, TEXT[13]), 13, pieces),
         net.hidden(block(net, TEXT[13]), 13, whole),
@@ -73,7 +72,7 @@ def test_context_appended_in_pieces_equals_all_at_once(net, tiny_target):
 def test_setting_the_length_back_forgets(net, tiny_target):
     features, _ = features_of(tiny_target, net.layer_ids, TEXT)
     cache = filled_cache(net, features, 15)
-    cache.length = 7
+    cache.rollback(7)
     assert torch.equal(
         net.hidden(block(net, TEXT[7]), 7, cache),
         net.hidden(block(net, TEXT[7]), 7, filled_cache(net, features, 7)),
@@ -88,11 +87,11 @@ def test_never_sees_context_at_or_after_its_anchor(net, tiny_target):
     want = net.hidden(block(net, TEXT[anchor]), anchor, filled_cache(net, features, anchor))
     for known in (anchor + 1, 20):  # the cache knows the anchor's own feature, or the whole future
         cache = filled_cache(net, features, known)
-        before = cache.k.clone()
+        before = cache.keys.clone()
         torch.testing.assert_close(
             net.hidden(block(net, TEXT[anchor]), anchor, cache), want, rtol=1e-5, atol=1e-5
         )
-        assert torch.equal(cache.k[:, :, :known], before[:, :, :known])
+        assert torch.equal(cache.keys[:, :, :known], before[:, :, :known])
     poisoned = features.clone()
     poisoned[anchor:] = float("nan")
     assert torch.isfinite(
@@ -272,11 +271,11 @@ def test_ar_steps_equal_one_causal_pass(ar):
     torch.testing.assert_close(torch.cat(got), want, rtol=1e-4, atol=1e-4)
 
 
-def test_ar_rolls_back_by_assignment(ar):
+def test_ar_rolls_back(ar):
     cache = ar.new_cache(32)
     ar.step(torch.tensor(TEXT[:10]), 0, cache)
     ar.step(torch.tensor([1, 2, 3]), 10, cache)
-    cache.length = 10
+    cache.rollback(10)
     again = ar.step(torch.tensor(TEXT[10:12]), 10, cache)
     fresh = ar.new_cache(32)
     torch.testing.assert_close(

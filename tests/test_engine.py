@@ -13,6 +13,8 @@ import torch
 from tiny import VOCAB, Proposes, Script, engine_for, oracle, tiny_engine
 from tiny_models import make_tiny_target
 from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -140,6 +142,17 @@ def test_step_equals_the_library(model):
             rows.append(target.verify(cache, token, [], [], 4)[0][0])
             cache.commit([])
     assert torch.allclose(torch.stack(rows), whole[2:], atol=1e-4)
+
+
+def test_a_model_of_another_family_is_refused_in_words():
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=1, n_head=2))
+    with pytest.raises(UserError, match="“gpt2” are not supported yet.*choose a Llama"):
+        Target(model)
+
+
+def test_a_model_that_computes_something_else_is_refused():
+    with pytest.raises(UserError, match="does not compute what a Llama-type model does"):
+        Target(make_tiny_target()).check_against(make_tiny_target(seed=1))
 
 
 def test_tree_rows_equal_their_own_paths():

@@ -164,7 +164,7 @@ def test_cache_of_exactly_the_needed_size():
     """
     widest = Proposes(lambda ids: [1] * 63)
     lane, _ = run(widest, max_new=16)
-    assert lane.output == TEXT and lane.cache.slots == len(PROMPT) + 16 + 64
+    assert lane.output == TEXT and lane.cache.capacity == len(PROMPT) + 16 + 64
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.2, 1.5])

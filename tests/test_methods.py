@@ -11,6 +11,7 @@ from scripted_net import FakeNet, V, chained, context, depths, logs, make, noisy
 
 from specdemo.drafters import METHODS, best, tree
 from specdemo.errors import UserError
+from specdemo.models.decoder import KVCache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -112,7 +113,7 @@ class FakeSerial:
         self.fed = []
 
     def new_cache(self, capacity):
-        return type("Cache", (), {"length": 0})()
+        return KVCache(1, 1, capacity, 1, torch.float32, torch.device("cpu"))
 
     def step(self, ids, position, cache):
         assert position == cache.length

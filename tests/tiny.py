@@ -86,7 +86,7 @@ class Script:
         return self.rule(cache.ids)[None], torch.zeros(len(ids), 4 * len(taps)) if taps else None
 
     def verify(self, cache, anchor, tokens, parent, width, taps=(), attention="layout_invariant"):
-        assert len(tokens) < width and len(cache.ids) + width <= cache.slots
+        assert len(tokens) < width and len(cache.ids) + width <= cache.capacity
         self.calls.append(width)
         paths = [[*cache.ids, anchor]]
         for token, above in zip(tokens, parent, strict=True):
@@ -98,15 +98,15 @@ class Script:
 
 
 class ScriptCache:
-    def __init__(self, slots):
-        self.slots, self.ids, self.last = slots, [], None
+    def __init__(self, capacity):
+        self.capacity, self.ids, self.last = capacity, [], None
 
     @property
     def length(self):
         return len(self.ids)
 
-    def commit(self, nodes):
-        self.ids = list(self.last[nodes[-1] + 1 if nodes else 0])
+    def commit(self, path):
+        self.ids = list(self.last[path[-1] + 1 if path else 0])
 
 
 class Proposes:

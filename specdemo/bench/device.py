@@ -157,7 +157,7 @@ def attentions(engine: Engine, repeats: int) -> dict[str, dict[str, float]]:
     """
     import torch
 
-    from ..engine.attention import KINDS
+    from ..engine.attention import ATTENTIONS
 
     target, out = engine.target, {}
     with torch.inference_mode():
@@ -170,7 +170,7 @@ def attentions(engine: Engine, repeats: int) -> dict[str, dict[str, float]]:
                 # binary
                 tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]
                 parent[0] = -1
-                times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+                times: dict[str, list[float]] = {kind: [] for kind in ATTENTIONS}
                 for turn in range(repeats + 2):
                     for kind, taken in times.items():
                         began = engine.now()

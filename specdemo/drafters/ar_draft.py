@@ -114,7 +114,7 @@ class SerialDrafter:
             if self.cached[:keep] == context.ids[:keep]:
                 break
         keep = min(keep, len(context.ids) - 1)
-        self.cache.length = keep
+        self.cache.rollback(keep)
 
         def step(token: torch.Tensor | None, k: int) -> torch.Tensor:
             new = (

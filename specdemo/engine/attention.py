@@ -1,23 +1,29 @@
-"""Attention of one step over the static cache: the rows of a tree see the committed context and
+"""Attention of one pass over the static cache: the rows of a tree see the committed context and
 their own ancestors.
 
-Queries arrive grouped, ``[1, kv_heads, group * w, head_dim]`` (group = query heads that share one
-key head, head-major), so keys and values are never copied per head.
+Queries arrive grouped, ``[1, Hkv, G * w, D]`` (``G`` query heads that share one key head,
+head-major; ``w`` rows), so keys and values are never copied per head.
 """
 
 from __future__ import annotations
 
+from typing import Literal, Protocol
+
 import torch
 import torch.nn.functional as F
 
+AttentionKind = Literal["layout_invariant", "masked", "cascade"]
 
-class Masked:
-    """The library's own kernel with an additive mask, or without one for a single row: the fastest
-    way to decode plainly.
+
+class TreeAttention(Protocol):
+    """Attention of all layers of one pass.
 
     Args:
         seen: ``[w, w]`` bool, which rows of this pass each row attends to (itself included).
         length: committed slots; the pass occupies the ``w`` slots after them.
+        capacity: slots of the cache.
+        group: query heads that share one key head.
+        dtype: of queries, keys and values.
         positions: ``[w]`` of the rows, on the host, so that nothing waits for the device.
     """
 
@@ -25,30 +31,54 @@ class Masked:
         self,
         seen: torch.Tensor,
         length: int,
-        slots: int,
+        capacity: int,
         group: int,
         dtype: torch.dtype,
-        positions: torch.Tensor | None = None,
-    ):
-        w = len(seen)
-        self.end, self.bias = length + w, None
-        if w > 1:
-            bias = torch.zeros(w, self.end, dtype=dtype, device=seen.device)
-            bias[:, length:].masked_fill_(~seen, float("-inf"))
-            self.bias = bias.repeat(group, 1)
+        positions: torch.Tensor,
+    ): ...
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """``q [1, g, group * w, D]``, ``keys, values [1, g, slots, D]`` -> ``[1, g, group * w,
+        """``q [1, Hkv, G * w, D]``, ``keys, values [1, Hkv, capacity, D]`` -> ``[1, Hkv, G * w,
         D]``
         """
+
+
+def additive_mask(seen: torch.Tensor, dtype: torch.dtype, group: int) -> torch.Tensor:
+    """0 where ``seen [w, S]`` is true and −inf elsewhere, once a query head: ``[G * w, S]``."""
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+    return mask.masked_fill_(~seen, float("-inf")).repeat(group, 1)
+
+
+class MaskedAttention:
+    """PyTorch's own kernel with an additive mask, or without one for a single row: the fastest way
+    to decode plainly. Arguments as in :class:`TreeAttention`.
+    """
+
+    def __init__(
+        self,
+        seen: torch.Tensor,
+        length: int,
+        capacity: int,
+        group: int,
+        dtype: torch.dtype,
+        positions: torch.Tensor,
+    ):
+        w = len(seen)
+        self.end = length + w
+        # the whole context is seen by every row
+        whole = F.pad(seen, (length, 0), value=True)
+        self.mask = additive_mask(whole, dtype, group) if w > 1 else None
+
+    def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Shapes as in :class:`TreeAttention`."""
         return F.scaled_dot_product_attention(
-            q, keys[:, :, : self.end], values[:, :, : self.end], attn_mask=self.bias
+            q, keys[:, :, : self.end], values[:, :, : self.end], attn_mask=self.mask
         )
 
 
 class LayoutInvariantAttention:
     """Attention whose bits do not depend on which slots a row's ancestors occupy, so that trees are
-    as exact as chains.
+    as exact as chains. Arguments as in :class:`TreeAttention`.
 
     A kernel sums over slots in slot order, and a tree's accepted path lies in other slots than
     plain decoding would use: in bf16 that moved one rounding in a few thousand and flipped a
@@ -56,7 +86,8 @@ class LayoutInvariantAttention:
     goes through the one masked kernel; the last ``NEAR`` to ``2 * NEAR`` positions and the block
     (everything, early in a text) are summed in float64, where the order no longer reaches a bit
     that is kept. The far part joins that sum as one more key, whose score is its log-sum-exp. The
-    cut between the two depends on a row's position alone.
+    cut between the two depends on a row's position alone. (Batch-invariant kernels solve the same
+    problem for the batch: He et al., "Defeating Nondeterminism in LLM Inference", 2025.)
     """
 
     NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
@@ -68,7 +99,7 @@ class LayoutInvariantAttention:
         self,
         seen: torch.Tensor,
         length: int,
-        slots: int,
+        capacity: int,
         group: int,
         dtype: torch.dtype,
         positions: torch.Tensor,
@@ -79,56 +110,47 @@ class LayoutInvariantAttention:
         first, last = int(cut.min()), int(cut.max())
         cut = cut.to(device)
         self.first, self.end = first, length + w
-        at = torch.arange(max(slots, self.end), device=device)
+        slots = torch.arange(max(capacity, self.end), device=device)
         near = torch.ones(w, self.end - first, dtype=torch.bool, device=device)
         near[:, length - first :] = seen
-        near &= at[first : self.end] >= cut[:, None]
-        self.near = (
-            torch.zeros(near.shape, dtype=torch.float64, device=device)
-            .masked_fill_(~near, float("-inf"))
-            .repeat(group, 1)
-        )
-        self.far, self.none, self.scale = None, None, None
+        near &= slots[first : self.end] >= cut[:, None]
+        self.near = additive_mask(near, torch.float64, group)
+        self.far: torch.Tensor | None = None
+        self.no_far: torch.Tensor | None = None
+        self.scale: torch.Tensor | None = None
+        self.far_end = 0
         if last:
             # The kernel works in blocks of 512 keys. In bf16 masked keys behind the last cut change
             # nothing; in fp32 the product sums in another order when a block is shorter.
-            self.far_end = last if dtype == torch.bfloat16 else min(slots, -(-last // 512) * 512)
-            far = at[: self.far_end] < cut[:, None]
-            self.far = (
-                torch.zeros(far.shape, dtype=dtype, device=device)
-                .masked_fill_(~far, float("-inf"))
-                .repeat(group, 1)
-            )
+            blocks = -(-last // 512) * 512
+            self.far_end = last if dtype == torch.bfloat16 else min(capacity, blocks)
+            self.far = additive_mask(slots[: self.far_end] < cut[:, None], dtype, group)
             if not first:
-                self.none = (cut == 0).repeat(group)  # rows without a far part
+                self.no_far = (cut == 0).repeat(group)  # rows without a far part
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Shapes as in :class:`Masked`."""
+        """Shapes as in :class:`TreeAttention`."""
         if self.scale is None:
             # one element, so that the product is in float64
             self.scale = torch.full((1,), q.shape[-1] ** -0.5, dtype=torch.float64, device=q.device)
-        k, v = (
-            keys[0, :, self.first : self.end].double(),
-            values[0, :, self.first : self.end].double(),
-        )
-        # [g, group * w, n]
+        k = keys[0, :, self.first : self.end].double()
+        v = values[0, :, self.first : self.end].double()
+        # [Hkv, G * w, S]
         scores = torch.baddbmm(self.near[None], q[0] * self.scale, k.transpose(-1, -2))
         if self.far is None:
             return torch.bmm(scores.softmax(-1), v).to(q.dtype)[None]
         far, lse = attend_lse(q, keys[:, :, : self.far_end], values[:, :, : self.far_end], self.far)
-        if self.none is not None:
-            far, lse = (
-                far.masked_fill(self.none[:, None], 0.0),
-                lse.masked_fill(self.none, float("-inf")),
-            )
+        if self.no_far is not None:
+            far = far.masked_fill(self.no_far[:, None], 0.0)
+            lse = lse.masked_fill(self.no_far, float("-inf"))
         # here and in the sum below promotion to float64 spares a copy
         p = torch.cat((scores, lse[0, :, :, None]), -1).softmax(-1)
         return torch.addcmul(torch.bmm(p[..., :-1], v), far[0], p[..., -1:]).to(q.dtype)[None]
 
 
-class Cascade:
-    """D²SD's cascade attention (sec. 3): the committed context once for all rows without a mask,
-    the block apart, merged by log-sum-exp.
+class CascadeAttention:
+    """D²SD's cascade attention (section 3): the committed context once for all rows without a mask,
+    the block apart, merged by log-sum-exp. Arguments as in :class:`TreeAttention`.
 
     ``out = (e^a · o_context + e^b · o_block) / (e^a + e^b)`` with a, b the two parts' log-sum-exp.
     Where the paper attends each branch to its own copy of a shared prefix, the block here is the
@@ -139,22 +161,18 @@ class Cascade:
         self,
         seen: torch.Tensor,
         length: int,
-        slots: int,
+        capacity: int,
         group: int,
         dtype: torch.dtype,
-        positions: torch.Tensor | None = None,
+        positions: torch.Tensor,
     ):
         self.length, self.end = length, length + len(seen)
-        self.bias = (
-            torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-            .masked_fill_(~seen, float("-inf"))
-            .repeat(group, 1)
-        )
+        self.mask = additive_mask(seen, dtype, group)
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Shapes as in :class:`Masked`."""
+        """Shapes as in :class:`TreeAttention`."""
         block, b = attend_lse(
-            q, keys[:, :, self.length : self.end], values[:, :, self.length : self.end], self.bias
+            q, keys[:, :, self.length : self.end], values[:, :, self.length : self.end], self.mask
         )
         if not self.length:
             return block
@@ -164,20 +182,24 @@ class Cascade:
 
 
 def attend_lse(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None = None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and the log-sum-exp of its scores: ``[1, g, n, D]`` and ``[1, g, n]`` float32
+    """Attention and the log-sum-exp of its scores: ``[1, Hkv, n, D]`` and ``[1, Hkv, n]`` float32
     (natural logarithm).
     """
     flash = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
     if flash is not None and q.device.type == "cpu":
-        out, lse = flash(q, k, v, 0.0, False, attn_mask=bias)
+        out, lse = flash(q, k, v, 0.0, False, attn_mask=mask)
         return out, lse.float()
     scores = torch.matmul(q, k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-    if bias is not None:
-        scores = scores + bias
+    if mask is not None:
+        scores = scores + mask
     lse = scores.logsumexp(-1)
     return torch.matmul((scores - lse[..., None]).exp().to(v.dtype), v), lse
 
 
-KINDS = {"masked": Masked, "layout_invariant": LayoutInvariantAttention, "cascade": Cascade}
+ATTENTIONS: dict[AttentionKind, type[TreeAttention]] = {
+    "masked": MaskedAttention,
+    "layout_invariant": LayoutInvariantAttention,
+    "cascade": CascadeAttention,
+}

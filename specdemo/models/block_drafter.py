@@ -14,46 +14,39 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from .layers import FrozenEnds, KeyValues, Layer, Linear, RMSNorm, Rope, linear, rotate
+from .decoder import KVCache, rms_norm, rotate
+from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
+from .linear import Linear
 from .markov import MarkovHead, MarkovTables
 
+MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`
 
-class BlockDrafterConfig(PreTrainedConfig):
+
+class BlockDrafterConfig(DrafterConfig):
     """Shape of a block drafter. Also reads z-lab's DFlash files, whose mask id and taps (and
     sometimes block size) are nested.
 
     Args:
+        block_size: slots of a block, anchor included.
         target_layer_ids: decoder layers of the target whose *outputs* are the features
             (``hidden_states[i + 1]``).
-        block_size: slots of a block, anchor included.
         mask_token_id: a real row of the target's embedding that is never emitted; it stands for the
             mask in transformers' contract.
         context_projection: ``own`` (K/V projections for the context alone) or ``shared`` (DFlash).
         mask_embedding: ``learned`` (a vector of the drafter's) or ``token`` (the embedding row of
             ``mask_token_id``).
-        qk_norm: per-head norm of queries and keys before rotation (Qwen3).
         markov_rank: inner width of the Markov head (:mod:`.markov`), 0 for a drafter without one.
+        rope_scaling, dflash_config: as in z-lab's files.
     """
 
     model_type = "specdemo_block_drafter"
 
     def __init__(
         self,
-        hidden_size=576,
-        intermediate_size=1536,
         num_hidden_layers=4,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=None,
-        rms_norm_eps=1e-5,
-        rope_theta=None,
-        rope_parameters=None,
-        rope_scaling=None,
-        max_position_embeddings=8192,
-        vocab_size=49152,
         block_size=None,
         num_target_layers=30,
         target_layer_ids=None,
@@ -62,50 +55,32 @@ class BlockDrafterConfig(PreTrainedConfig):
         context_projection="shared",
         mask_embedding="token",
         layer_types=None,
+        rope_parameters=None,
+        rope_scaling=None,
         dflash_config=None,
         markov_rank=0,
         **more,
     ):
         nested = dflash_config or {}
-        self.hidden_size, self.intermediate_size, self.num_hidden_layers = (
-            hidden_size,
-            intermediate_size,
-            num_hidden_layers,
-        )
-        self.num_attention_heads, self.num_key_value_heads = (
-            num_attention_heads,
-            num_key_value_heads,
-        )
-        self.head_dim = head_dim or hidden_size // num_attention_heads
-        self.rms_norm_eps, self.max_position_embeddings, self.vocab_size = (
-            rms_norm_eps,
-            max_position_embeddings,
-            vocab_size,
-        )
-        self.rope_parameters = {
-            "rope_type": "default",
-            "rope_theta": rope_theta or 10000.0,
-            **(rope_scaling or {}),
-            **(rope_parameters or {}),
-        }
         self.block_size = nested.get("block_size", 16) if block_size is None else block_size
         self.mask_token_id = nested.get("mask_token_id") if mask_token_id is None else mask_token_id
         self.num_target_layers = nested.get("num_target_layers", num_target_layers)
         self.target_layer_ids = list(
             nested.get("target_layer_ids", ()) if target_layer_ids is None else target_layer_ids
         )
-        self.qk_norm, self.context_projection, self.mask_embedding = (
-            qk_norm,
-            context_projection,
-            mask_embedding,
-        )
+        self.context_projection = context_projection
+        self.mask_embedding = mask_embedding
         self.layer_types = layer_types or ["full_attention"] * num_hidden_layers
         self.markov_rank = markov_rank
-        more.setdefault("tie_word_embeddings", False)
-        super().__init__(**more)
+        super().__init__(
+            num_hidden_layers=num_hidden_layers,
+            qk_norm=qk_norm,
+            rope_parameters={**(rope_scaling or {}), **(rope_parameters or {})},
+            **more,
+        )
 
 
-class BlockDrafter(FrozenEnds, PreTrainedModel):
+class BlockDrafter(TargetEmbeddings, PreTrainedModel):
     """See the module. Two ways in: :meth:`forward` is transformers' DFlash contract with gradients;
     :meth:`extend` and :meth:`hidden` are the fast path of every diffusion method here. Both give
     the same numbers."""
@@ -118,11 +93,9 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
     def __init__(self, config: BlockDrafterConfig, draft_vocab: torch.Tensor | None = None):
         super().__init__(config)
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.fc, self.hidden_norm, self.norm = (
-            linear(len(config.target_layer_ids) * size, size),
-            RMSNorm(size, eps),
-            RMSNorm(size, eps),
-        )
+        self.fc = linear(len(config.target_layer_ids) * size, size)
+        self.hidden_norm = nn.RMSNorm(size, eps)
+        self.norm = nn.RMSNorm(size, eps)
         self.layers = nn.ModuleList(
             Layer(config, i, config.context_projection == "own")
             for i in range(config.num_hidden_layers)
@@ -204,12 +177,8 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
         context = None if context_hidden_states is None else self.context(context_hidden_states)
         if position_ids is None:
             past = 0 if cache is None else cache.get_seq_length()
-            position_ids = (
-                past
-                + torch.arange(
-                    n + (0 if context is None else context.shape[1]), device=rows.device
-                )[None]
-            )
+            count = n + (0 if context is None else context.shape[1])
+            position_ids = past + torch.arange(count, device=rows.device)[None]
         allowed = None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
         def attend(layer, q, k, v):
@@ -227,48 +196,35 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
     def bind(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
         super().bind(embedding, head)
         device, dtype = embedding.device, embedding.dtype
+        rows = min(self.config.vocab_size, head.shape[0])
         self.fused_fc = Linear(self.fc.weight, device, dtype)
         self.context_norm = self.hidden_norm.weight.detach().to(embedding)
-        self.to_context = Linear(
-            torch.cat(
-                [p.weight.detach() for l in self.layers for p in l.self_attn.context_projections()]
-            ),
-            device,
-            dtype,
+        to_context = [p for l in self.layers for p in l.self_attn.context_projections()]
+        self.to_context = Linear(torch.cat([p.weight.detach() for p in to_context]), device, dtype)
+        mask_row = (
+            embedding[self.config.mask_token_id]
+            if self.mask_embedding is None
+            else self.mask_embedding
         )
-        self.mask_row = (
-            self.mask_embedding.detach()
-            if self.mask_embedding is not None
-            else embedding[self.config.mask_token_id].detach()
-        ).to(embedding)
+        self.mask_row = mask_row.detach().to(embedding)
+        self.markov_tables = None
+        if self.markov is not None:
+            ids = slice(rows) if self.vocab_ids is None else self.vocab_ids
+            self.markov_tables = MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
 
-        ids = (
-            slice(min(self.config.vocab_size, head.shape[0]))
-            if self.vocab_ids is None
-            else self.vocab_ids
-        )
-        self.markov_tables = (
-            None
-            if self.markov is None
-            else MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
-        )
-
-    def new_cache(self, capacity: int) -> KeyValues:
-        """Empty context buffers for ``capacity`` positions (they grow where a batch of blocks needs
-        more).
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty context cache for ``capacity`` positions and one block behind them; it grows
+        where a batch of blocks needs more.
         """
-        return KeyValues(
-            self.config,
-            self.rope,
-            capacity + self.block_size,
-            self.embedding.device,
-            self.embedding.dtype,
-        )
+        return super().new_cache(capacity + self.block_size)
 
     @torch.no_grad()
-    def extend(self, cache: KeyValues, features: torch.Tensor, start: int) -> None:
+    def extend(self, cache: KVCache, features: torch.Tensor, start: int) -> None:
         """Append the context K/V of committed tokens: ``features [n, taps * H]`` at absolute
         positions start..start+n-1.
+
+        Raises:
+            ValueError: ``start`` lies behind the end of the cache.
         """
         n, eps, c = features.shape[0], self.config.rms_norm_eps, self.config
         if not 0 <= start <= cache.length:
@@ -276,63 +232,62 @@ class BlockDrafter(FrozenEnds, PreTrainedModel):
                 f"context must be appended without a gap: {cache.length} tokens are known, these"
                 f" start at {start}"
             )
-        cache.reserve(start + n)
+        end = start + n
+        cache.reserve(end)
         fused = self.fused_fc(features.to(self.embedding))
-        rows = self.to_context(F.rms_norm(fused, fused.shape[-1:], self.context_norm, eps))
+        rows = self.to_context(rms_norm(fused, self.context_norm, eps))
         rows = rows.view(n, c.num_hidden_layers, 2, c.num_key_value_heads, c.head_dim)
         k = rows[:, :, 0]  # [n, L, Hkv, D]
         if c.qk_norm:
-            k = torch.stack(
-                [layer.norm(k[:, i], layer.qk[1]) for i, layer in enumerate(self.fused)], 1
-            )
-        cos, sin = cache.at(start, n)
-        cache.k[:, :, start : start + n] = rotate(k, cos[:, None], sin[:, None]).permute(1, 2, 0, 3)
-        cache.v[:, :, start : start + n] = rows[:, :, 1].permute(1, 2, 0, 3)
-        cache.length = start + n
+            k = torch.stack([layer.norm_keys(k[:, layer.index]) for layer in self.fused], 1)
+        cos, sin = (t[:, None] for t in self.rope_table.rows(start, n))
+        cache.keys[:, :, start:end] = rotate(k, cos, sin).permute(1, 2, 0, 3)
+        cache.values[:, :, start:end] = rows[:, :, 1].permute(1, 2, 0, 3)
+        cache.length = end
 
     @torch.no_grad()
-    def hidden(self, ids: torch.Tensor, anchor_position: int, cache: KeyValues) -> torch.Tensor:
+    def hidden(self, ids: torch.Tensor, anchor_position: int, cache: KVCache) -> torch.Tensor:
         """Fill ``B`` blocks that share their context.
 
         Args:
-            ids: ``[B, w]`` int64; -1 marks a mask, in any slot; slot k sits at position
+            ids: ``[B, w]`` int64; :data:`MASK` marks a mask, in any slot; slot k sits at position
                 ``anchor_position + k``.
-            cache: context; only what lies strictly before the anchor is seen. Not changed.
+            cache: context; only what lies strictly before the anchor is seen. What is committed
+                does not change.
+
         Returns:
             ``[B, w, H]``, slot k for the token at ``anchor_position + k``.
         """
         batch, width = ids.shape
         n, seen = batch * width, min(cache.length, anchor_position)
-        cache.reserve(max(cache.length + n, anchor_position + width))
+        cache.reserve(cache.length + n)
+        mask = self._block_mask(batch, width, seen)
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if seen == cache.length:
+                keys, values = cache.write(layer, seen, k, v)
+                keys, values = keys[:, : seen + n], values[:, : seen + n]
+            else:  # the slots behind the context hold committed tokens
+                keys = torch.cat([cache.keys[layer, :, :seen], k], 1)
+                values = torch.cat([cache.values[layer, :, :seen], v], 1)
+            return F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=mask)
+
         ids = ids.reshape(-1)
-        x = torch.where(
-            (ids < 0)[:, None], self.mask_row, F.embedding(ids.clamp(min=0), self.embedding)
-        )
-        rope = tuple(t.repeat(batch, 1, 1) for t in cache.at(anchor_position, width))
-        mask = None
-        # blocks lie side by side after the shared context; each sees the context and itself
-        if batch > 1:
-            block = torch.arange(n, device=ids.device) // width
-            mask = torch.cat(
-                [block.new_ones(n, seen, dtype=torch.bool), block[:, None] == block[None]], 1
-            )
-        for i, layer in enumerate(self.fused):
-            x = layer(x, rope, _beside(cache, i, seen, n), mask)
-        return F.rms_norm(x, x.shape[-1:], self.last_norm, self.config.rms_norm_eps).view(
-            batch, width, -1
-        )
+        embeds = F.embedding(ids.clamp(min=0), self.embedding)
+        x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
+        cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
+        for layer in self.fused:
+            x = layer(x, cos, sin, attend)
+        return rms_norm(x, self.final_norm, self.config.rms_norm_eps).view(batch, width, -1)
 
-
-def _beside(cache: KeyValues, index: int, seen: int, n: int) -> Callable:
-    """Puts a block's keys and values behind the ``seen`` context slots; committed slots are never
-    overwritten.
-    """
-
-    def remember(k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = cache.k[index], cache.v[index]
-        if seen < cache.length:
-            return torch.cat([keys[:, :seen], k], 1), torch.cat([values[:, :seen], v], 1)
-        keys[:, seen : seen + n], values[:, seen : seen + n] = k, v
-        return keys[:, : seen + n], values[:, : seen + n]
-
-    return remember
+    def _block_mask(self, batch: int, width: int, seen: int) -> torch.Tensor | None:
+        """Blocks lie side by side behind their context; each sees the context and itself: bool ``[G
+        * B * w, seen + B * w]``, None for a single block.
+        """
+        if batch == 1:
+            return None
+        n = batch * width
+        block = torch.arange(n, device=self.embedding.device) // width
+        context = block.new_ones(n, seen, dtype=torch.bool)
+        group = self.config.num_attention_heads // self.config.num_key_value_heads
+        return torch.cat([context, block[:, None] == block[None]], 1).repeat(group, 1)

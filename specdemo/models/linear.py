@@ -28,12 +28,11 @@ class Linear:
     """``x @ weight.T`` for inference, without bias and without gradients.
 
     On CPU in bf16 the weight is reordered once into oneDNN's blocked layout, which spares every
-    later call the reorder
-    that ``F.linear`` repeats (a 49k x 576 head: 1.5 ms instead of 5.2). In fp32 the packed product
-    is no faster, but it sums in the
-    same order for any number of rows from two on, so that narrow passes are bitwise equal to wide
-    ones; a single row goes to the plain product, which is faster there (at the price of a second
-    copy of the weight). Everywhere else it is ``F.linear``.
+    later call the reorder that ``F.linear`` repeats (a 49k x 576 head: 1.5 ms instead of 5.2). In
+    fp32 the packed product is no faster, but it sums in the same order for any number of rows from
+    two on, so that narrow passes are bitwise equal to wide ones; a single row goes to the plain
+    product, which is faster there (at the price of a second copy of the weight). Everywhere else it
+    is ``F.linear``.
 
     Args:
         weight: ``[out, in]``, any dtype; a reference to it is kept only where it is used as it is.
@@ -75,7 +74,8 @@ class Linear:
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``[..., in] -> [..., out]``"""
-        if self.packed is None or (self.weight is not None and x.numel() == self.in_features):
+        one_row = x.numel() == self.in_features
+        if self.weight is not None and (self.packed is None or one_row):
             return F.linear(x, self.weight)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
 

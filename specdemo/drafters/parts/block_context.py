@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import UserError
+from ...models.block_drafter import MASK, BlockDrafter
 from ...models.markov import shortlist
 from .adaptive import EMA
 from .base import Context
@@ -21,10 +22,8 @@ from .candidates import Candidates, CandidateTable
 from .params import P
 
 if TYPE_CHECKING:
-    from ...models.block_drafter import BlockDrafter
     from ...models.load import Loaded
 
-MASK = -1  # the block drafters' mark for a masked slot
 TOP_K = 8  # candidates read at every position, recorded or not, so that recording changes nothing
 # candidates of a position after which the Markov head is evaluated; after any other token the next
 # position keeps its unconditional candidates
