@@ -255,7 +255,7 @@ class Best:
         if table.rows:
             draft.frames = frames(table)
             draft.notes |= {
-                "boundaries": boundary_scores(draft.frames[-1].conf),
+                "boundaries": boundary_scores(table.chain_probs()),
                 "branches": branch_depths(draft.parent),
             }
             return

@@ -66,7 +66,7 @@ class TreeDrafter:
             draft.frames = frames(table)
             draft.notes = {
                 "expected": expected_tokens(nodes),
-                "boundaries": boundary_scores(draft.frames[-1].conf),
+                "boundaries": boundary_scores(table.chain_probs()),
                 "branches": branch_depths(draft.parent),
             }
         return draft

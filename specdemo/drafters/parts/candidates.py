@@ -85,6 +85,10 @@ class CandidateTable:
             out.append(row or self.rows[depth])
         return out
 
+    def chain_probs(self) -> list[float]:
+        """The probability of the likeliest token at every position of :meth:`chain`."""
+        return [row[0][1] for row in self.chain()]
+
     def choices(self) -> tuple[Callable[[State], list[Choice]], State]:
         """``expand`` and ``start`` for :func:`.trees.best_first`. A state is (depth, token before);
         equal states give the very same list.
@@ -117,7 +121,9 @@ def frame(
     the likeliest) and whether it is still a mask.
     """
     shown = list(ids) if ids is not None else [row[0][0] for row in rows]
-    conf = [dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)]
+    conf: list[float | None] = [
+        dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)
+    ]
     return Denoise(
         ids=shown,
         masked=list(masked) if masked is not None else [False] * len(rows),
