@@ -29,6 +29,7 @@ const rules = {
   "one-var": ["error", "never"],
   eqeqeq: ["error", "always", { null: "ignore" }],
   complexity: ["error", 20],
+  "max-len": ["error", { code: 100, ignoreStrings: true, ignoreTemplateLiterals: true }],
   "max-lines": ["error", 400],
   "max-lines-per-function": ["error", 60],
   "no-restricted-properties": [

@@ -1,4 +1,5 @@
-// What the page's reader makes of trace files, for the comparison with Python's in tests/page/test_js.py:
+// What the page's reader makes of trace files, for the comparison with Python's in
+// tests/page/test_js.py:
 // {name: text} as JSON on standard input, {name: {events} or {fault}} on standard output.
 
 import { parseTrace } from "../../specdemo/ui/static/parse.js";

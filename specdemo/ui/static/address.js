@@ -19,7 +19,10 @@ export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens
   });
 }
 
-/** The query with this race's values beside what stood there before; a prompt too long for an address is left out. */
+/**
+ * The query with this race's values beside what stood there before; a prompt too long for an
+ * address is left out.
+ */
 export function withRace(query, start) {
   const kept = new URLSearchParams(query);
   raceQuery(start).forEach((value, key) => kept.set(key, value));

@@ -1,4 +1,5 @@
-// Charts drawn from the same events as everything else, so that they follow the scrub bar and travel in the exported page.
+// Charts, drawn from the same events as everything else: they follow the playhead and are part of
+// an exported page.
 
 import { h, s } from "./dom.js";
 import {
@@ -192,7 +193,7 @@ function timeChart(trace, rounds) {
   return figure("chart-cost", "Where a round's time goes", note, plot.svg, keys);
 }
 
-/** A dot a round: what the costs measured at load promise against what the round took. On the line the overhead is nil. */
+/** A dot for each round: predicted against measured time; on the line there is no overhead. */
 function predictedChart(trace, rounds) {
   if (!isPredicted(trace, rounds)) return null;
   const points = rounds.map((r) => [r.verify.predicted_ms, measuredMs(r), r.count]);

@@ -1,4 +1,5 @@
-// The denoising steps of a round: one table a block, a row a step, a column a position; the last row is the target's verdict.
+// The denoising steps of a round: a table for each block, a row for each step, a column for each
+// position; the last row is the target's verdict.
 
 import { STATUS_MARK } from "./candidate_box.js";
 import { h } from "./dom.js";
@@ -60,13 +61,13 @@ function stepRow(trace, frame, before) {
 }
 
 function maskCell(word, conf, masked, fresh) {
-  const said = `${spoken(word)}, ${percent(conf)}`;
+  const label = `${spoken(word)}, ${percent(conf)}`;
   return h(
     "td",
     {
       class: `sd-cell${masked ? " sd-masked" : fresh ? " sd-fresh" : ""}`,
       style: `--conf:${conf}`,
-      "aria-label": masked ? `mask, best guess ${said}` : said,
+      "aria-label": masked ? `mask, best guess ${label}` : label,
     },
     h("span", { text: masked ? `▒ ${boxed(word, 8)}` : boxed(word) }),
     h("small", { text: percent(conf) }),

@@ -1,8 +1,12 @@
-// Small helpers. Every piece of text reaches the page through textContent: model output is hostile input.
+// Small helpers. Every piece of text reaches the page through textContent: model output is hostile
+// input.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes (`on…` = listener, `text` = textContent) and children (strings become text nodes). */
+/**
+ * An element with attributes (`on…` = listener, `text` = textContent) and children (strings become
+ * text nodes).
+ */
 export function h(tag, attrs, ...kids) {
   return dress(document.createElement(tag), attrs, kids);
 }

@@ -18,7 +18,10 @@ export function acceptedPath(round) {
     .map((k) => k.node);
 }
 
-/** The branch worth showing in running text: the child that the drafter finds likeliest all the way down. */
+/**
+ * The branch worth showing in running text: the child that the drafter finds likeliest all the way
+ * down.
+ */
 export function mainPath(draft) {
   const chance = (i) => draft.q[i] ?? -1;
   const path = [];
@@ -51,7 +54,10 @@ export function nodesAlong(draft, ids) {
   return nodes;
 }
 
-/** Where a round rejected: the children of its last accepted node, and how many nodes lay behind them. */
+/**
+ * Where a round rejected: the children of its last accepted node, and how many nodes lay behind
+ * them.
+ */
 export function rejectedAt(round) {
   if (!round.draft || !round.verify) return { nodes: [], behind: 0 };
   const { status } = round.verify;
@@ -63,7 +69,9 @@ export function rejectedAt(round) {
   return { nodes, behind: status.filter((word) => word === "unreached").length };
 }
 
-/** Row of each node in a drawing: children keep their order, a parent sits on its first child's row. */
+/**
+ * Row of each node in a drawing: children keep their order, a parent sits on its first child's row.
+ */
 export function treeRows(draft) {
   const children = new Map([[-1, []]]);
   draft.parent.forEach((p, i) => {

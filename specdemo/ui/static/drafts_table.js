@@ -1,4 +1,4 @@
-// What decided between several drafts: their scores side by side; and what decided how long a draft is.
+// What decides between several drafts: their scores side by side; and how long a draft is.
 
 import { STATUS_MARK } from "./candidate_box.js";
 import { h } from "./dom.js";
@@ -7,7 +7,10 @@ import { boxed } from "./format.js";
 
 const MAX_DRAFTS = 12;
 
-/** Several drafts or searched paths with the score that chose between them; null if there is no choice. */
+/**
+ * Several drafts or searched paths with the score that chose between them; null if there is no
+ * choice.
+ */
 export function draftsTable(trace, round, stage) {
   const { notes } = round.draft;
   const drafts = (notes.drafts || notes.paths || []).slice(0, MAX_DRAFTS);
@@ -26,7 +29,7 @@ export function draftsTable(trace, round, stage) {
       h("td", {}, draftChips(trace, round, d.ids, seen)),
     );
   const caption = notes.drafts
-    ? "Parallel drafts from one pass, by the streak of accepted tokens they promise"
+    ? "Parallel drafts from one pass, by their expected number of accepted tokens"
     : "Paths searched through the lattice, best score first";
   const names = ["", ...columns.map(({ name }) => name), "tokens"];
   return h(
@@ -54,8 +57,8 @@ function scoreColumns(drafts, byTarget, seen) {
   const drafter = drafts.map((d) => d.score ?? d.drafter_score);
   if (!byTarget) return [{ name: "score", scores: drafter }];
   return [
-    { name: "drafter expects", scores: drafter },
-    { name: "target promises", scores: drafts.map((d) => (seen ? d.target_score : null)) },
+    { name: "by the drafter", scores: drafter },
+    { name: "by the target", scores: drafts.map((d) => (seen ? d.target_score : null)) },
   ];
 }
 

@@ -1,4 +1,5 @@
-// The events of a race as the views read them: every field of the right type, whatever a file holds.
+// The events of a race as the views read them: every field of the right type, whatever a file
+// holds.
 // The fields are those of `specdemo/events.py`.
 
 import { clamp, list, maybe, num, record, str } from "./format.js";

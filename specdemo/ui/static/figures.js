@@ -1,10 +1,13 @@
-// Figures over rounds; each says its denominator. Baseline and predictions are read from the events.
+// Figures over rounds, with their denominators. Baseline and predictions are read from the events.
 
 import { plural } from "./format.js";
 
 const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
 
-/** The left lane's clock times this is the clock of the baseline (1 = the left lane is the baseline). */
+/**
+ * The left lane's clock times this is the clock of the baseline (1 = the left lane is the
+ * baseline).
+ */
 export function baselineScale({ start }) {
   return start.baseline_ms && start.ar_ms ? Math.min(1, start.baseline_ms / start.ar_ms) : 1;
 }
@@ -15,7 +18,9 @@ export function slowdown(trace, rounds) {
   return sum(rounds, measuredMs) / (sum(rounds, (r) => r.verify.predicted_ms) || 1);
 }
 
-/** True if the race knows its baseline, and each of these checked rounds what it should have taken. */
+/**
+ * True if the race knows its baseline, and each of these checked rounds what it should have taken.
+ */
 export function isPredicted({ start }, rounds) {
   return Boolean(start.baseline_ms) && rounds.every((r) => r.verify.predicted_ms !== null);
 }
@@ -25,7 +30,10 @@ export const measuredMs = (round) => (round.t1 - round.t0) * 1000;
 
 export const sum = (items, value) => items.reduce((total, item) => total + value(item), 0);
 
-/** [tokens, speed-up] after each round: the baseline's clock over the drafted lane's, for the same number of tokens. */
+/**
+ * [tokens, speed-up] after each round: the baseline's clock over the drafted lane's, for the same
+ * number of tokens.
+ */
 export function speedupSeries(trace, rounds = trace.rounds) {
   const points = [];
   const scale = baselineScale(trace);
@@ -38,7 +46,10 @@ export function speedupSeries(trace, rounds = trace.rounds) {
   return points;
 }
 
-/** [tokens, predicted speed-up] after each round: tokens x baseline pass over the predicted time so far; empty without predictions. */
+/**
+ * [tokens, predicted speed-up] after each round: tokens x baseline pass over the predicted time so
+ * far; empty without predictions.
+ */
 export function predictedSeries(trace, rounds = trace.rounds) {
   const { baseline_ms } = trace.start;
   const checked = rounds.filter((r) => r.verify);
@@ -54,13 +65,17 @@ export function predictedSeries(trace, rounds = trace.rounds) {
   return points;
 }
 
-/** Per depth: rounds that drafted it, rounds in which the target got as far as testing it, rounds that kept it. */
+/**
+ * Per depth: rounds that drafted it, rounds in which the target got as far as testing it, rounds
+ * that kept it.
+ */
 export function acceptanceByDepth(rounds) {
   const rows = [];
   for (const r of rounds) {
     if (!r.draft || !r.verify || !r.draft.tokens.length) continue;
     const drafted = Math.max(...r.draft.depth);
-    const deepest = r.verify.cut ? Math.min(r.accepted, drafted) : drafted; // nothing was asked past the end
+    // past the end of the answer nothing was tested
+    const deepest = r.verify.cut ? Math.min(r.accepted, drafted) : drafted;
     for (let d = 1; d <= deepest; d++) {
       rows[d - 1] = rows[d - 1] || { depth: d, drafted: 0, tested: 0, kept: 0 };
       rows[d - 1].drafted += 1;
@@ -78,7 +93,9 @@ export function speedWords(trace, ratio, even) {
   return ratio < 1 ? "the speed of plain decoding: slower here" : "faster than plain decoding";
 }
 
-/** {word, note, look} about whether both lanes write the same; `done` is null while the race runs. */
+/**
+ * {word, note, look} about whether both lanes write the same; `done` is null while the race runs.
+ */
 export function comparison(trace, { ar, spec }, differs, done) {
   const { rule } = trace.start;
   const same = Math.min(ar, spec);

@@ -35,7 +35,8 @@ export function seconds(t) {
 export const rate = (value) => (value >= 100 ? value.toFixed(0) : value.toFixed(1));
 export const times = (value) => `${value.toFixed(2)}×`;
 
-// Control and direction-changing characters would rearrange or hide their neighbours; draw a stand-in for each.
+// Control and direction-changing characters would rearrange or hide their neighbours; draw a stand-
+// in for each.
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 

@@ -150,7 +150,10 @@ export class Lane {
     );
   }
 
-  /** Shows n tokens at t seconds; `current` is the round under way, `differs` the first different position, -1 for none. */
+  /**
+   * Shows n tokens at t seconds; `current` is the round under way, `differs` the first different
+   * position, -1 for none.
+   */
   update(n, t, current, differs) {
     this.build(n);
     const changed = n !== this.shown || current !== this.current;
@@ -236,7 +239,10 @@ export class Lane {
   }
 }
 
-/** Cells {kind, text} of what is not checked yet: the block while it is denoised, then the draft's main branch. */
+/**
+ * Cells {kind, text} of what is not checked yet: the block while it is denoised, then the draft's
+ * main branch.
+ */
 export function pendingCells(trace, round, stage, upto) {
   const cell = (id) => ({ kind: "pending-word", text: trace.word(id) });
   if (stage === "draft" && round.draft)
@@ -247,7 +253,7 @@ export function pendingCells(trace, round, stage, upto) {
   return frame.ids.map((id, k) => (frame.masked[k] ? { kind: "mask", text: "" } : cell(id)));
 }
 
-/** The kinds of tokens; `onShow` hears whether rejected ones are shown. */
+/** The kinds of tokens; `onShow(shown)` is called when rejected ones are shown or hidden. */
 export function legend(onShow) {
   const entry = (kind, word) =>
     h(

@@ -1,4 +1,5 @@
-// The lattice: a column a position, a row a candidate, the path sent drawn through, the target's verdict on each node it saw.
+// The lattice: a column for each position, a row for each candidate, a line along the path sent,
+// and the target's verdict on each node it checked.
 
 import { candidateBox } from "./candidate_box.js";
 import { h, s } from "./dom.js";
@@ -8,11 +9,11 @@ import { boxed, clamp } from "./format.js";
 const MAX_CANDIDATES = 8; // of a position
 const LATTICE = { top: 26, row: 42, box: 34 }; // pixels: above the first row, a row, a box in it
 
-export function latticeView(trace, round, stage, upto, room) {
+export function latticeView(trace, round, stage, upto, available) {
   const columns = latticeColumns(round, stage, upto);
   if (!columns.length)
     return [h("p", { class: "sd-empty", text: "No candidates were recorded for this round." })];
-  const lattice = latticeLayout(columns, room);
+  const lattice = latticeLayout(columns, available);
   const svg = s("svg", {
     class: "sd-lattice",
     width: columns.length * lattice.step,
@@ -39,7 +40,10 @@ export function latticeView(trace, round, stage, upto, room) {
   return [h("div", { class: "sd-scroll" }, svg), key];
 }
 
-/** Candidates [[id, probability], ...] of each position: those searched, else those of the first block's last step. */
+/**
+ * Candidates [[id, probability], ...] of each position: those searched, else those of the first
+ * block's last step.
+ */
 export function latticeColumns(round, stage, upto) {
   const drafted = stage !== "denoise" && round.draft;
   const shown = stage === "denoise" ? round.frames.slice(0, upto) : round.frames;
@@ -49,9 +53,12 @@ export function latticeColumns(round, stage, upto) {
   return columns.map((column) => column.slice(0, MAX_CANDIDATES));
 }
 
-/** Where things stand: `step` pixels a column, `width` of a box, `deep` rows, the centre of a row and the row of an id. */
-export function latticeLayout(columns, room) {
-  const step = clamp(room / columns.length, 94, 122);
+/**
+ * Places in `available` pixels: `step` of a column, `width` of a box, `deep` rows, the centre of a
+ * row, the row of an id.
+ */
+export function latticeLayout(columns, available) {
+  const step = clamp(available / columns.length, 94, 122);
   const width = step - 14;
   const deep = Math.max(...columns.map((column) => column.length));
   return {
@@ -81,7 +88,10 @@ function pathLine({ columns, rowOf, centre }, ids, cls) {
   return s("polyline", { class: cls, points: points.join(" ") });
 }
 
-/** Heading, candidates and the target's choice at position k; an id sent that is no candidate stands below. */
+/**
+ * Heading, candidates and the target's choice at position k; an id sent that is no candidate stands
+ * below.
+ */
 function columnMarks(trace, { columns, step, width, deep, height, rowOf }, state, k) {
   const { chosen, picks, nodeAt, status } = state;
   const box = (id, p, row) => {

@@ -1,4 +1,5 @@
-// The lesson: a card with words beside the same race view, which it loads, moves to the right moment and points at.
+// The lesson: a card with words beside the same race view, which it loads, moves to the right
+// moment and points at.
 
 import { h, reducedMotion, watchTheme } from "./dom.js";
 import { list } from "./format.js";
@@ -6,7 +7,7 @@ import { pickRound } from "./lesson_rounds.js";
 import { costTask, guessTask, knobTask } from "./lesson_tasks.js";
 import { View } from "./view.js";
 
-const SIDE_BY_SIDE = "(min-width: 1180px)"; // from here on words and picture stand beside each other
+const SIDE_BY_SIDE = "(min-width: 1180px)"; // words and race beside each other
 
 export class Lesson {
   constructor(element, { server, steps }) {

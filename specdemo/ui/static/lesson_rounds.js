@@ -2,7 +2,10 @@
 
 import { acceptedPath } from "./draft_tree.js";
 
-/** A round worth showing: `best` (most drafts accepted), `broken` (ends in a correction), `branching`, else the first. */
+/**
+ * A round worth showing: `best` (most drafts accepted), `broken` (ends in a correction),
+ * `branching`, else the first.
+ */
 export function pickRound(trace, which) {
   const drafted = trace.rounds.filter((r) => r.verify && r.draft && r.draft.tokens.length);
   const rounds = drafted.length ? drafted : trace.rounds;

@@ -1,4 +1,5 @@
-// What there is to do in a step of the lesson: turn a knob, guess before looking, work out where drafting pays.
+// What there is to do in a step of the lesson: turn a knob, guess before looking, work out where
+// drafting pays.
 
 import { h } from "./dom.js";
 import { sum } from "./figures.js";

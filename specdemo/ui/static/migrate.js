@@ -12,7 +12,7 @@ const RENAMED_OPTIONS = {
 
 /**
  * The events of a trace of version 1 as those of version 2: options and scores have their names of
- * today, and what the recorded costs predict stands in the events. What cannot be read is left alone.
+ * today, and the events say what the recorded costs predict. What cannot be read stays as it is.
  */
 export function migrate(events) {
   const [start] = events;

@@ -1,4 +1,5 @@
-// A trace file's text to its events, or one sentence about what is wrong with it; `specdemo/traces.py` does the same for the command line.
+// A trace file's text to its events, or one sentence about what is wrong with it;
+// `specdemo/traces.py` does the same for the command line.
 
 import { FORMAT, VERSION, isEvent } from "./events.js";
 import { boxed } from "./format.js";
@@ -9,7 +10,9 @@ export const TOO_LARGE =
   "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by this page.";
 const SECONDS = ["seconds", "draft_seconds", "verify_seconds", "rest_seconds"];
 
-/** {events} of a trace file, in today's version, or {fault}: a sentence that says why it is none. */
+/**
+ * {events} of a trace file, in today's version, or {fault}: a sentence that says why it is none.
+ */
 export function parseTrace(text) {
   if (text.length > MAX_TRACE_BYTES) return { fault: TOO_LARGE };
   let data;
@@ -43,7 +46,10 @@ function faultOfFile(data) {
   );
 }
 
-/** What cannot be in a race's events, in this order, or null. The beginning of a race is fine: it may have been stopped. */
+/**
+ * What cannot be in a race's events, in this order, or null. The beginning of a race is fine: it
+ * may have been stopped.
+ */
 export function findInconsistency(events) {
   const race = {
     written: { ar: 0, spec: 0 }, // tokens of each lane

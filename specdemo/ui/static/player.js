@@ -278,7 +278,9 @@ export class Player {
   }
 }
 
-/** True where the key belongs to what has the focus: texts and menus, and space on what it presses. */
+/**
+ * True where the key belongs to what has the focus: texts and menus, and space on what it presses.
+ */
 function usesKey({ tagName, type }, key) {
   if (tagName === "TEXTAREA" || tagName === "SELECT") return true;
   if (tagName === "INPUT") return type !== "range";

@@ -2,10 +2,14 @@
 
 import { h, s } from "./dom.js";
 
-export const BOX = { w: 340, h: 190, l: 48, r: 10, t: 10, b: 32 }; // with margins left, right, top, bottom
+// width and height of a chart, its left, right, top and bottom margins
+export const BOX = { w: 340, h: 190, l: 48, r: 10, t: 10, b: 32 };
 const COUNTS = ["round", "tokens", "tokens written", "positions"]; // axes of whole numbers
 
-/** Where an axis from 0 to `high` is labelled, about n times; counted things have whole numbers only. */
+/**
+ * Where an axis from 0 to `high` is labelled, about n times; counted things have whole numbers
+ * only.
+ */
 export function ticks(high, n = 4, whole = false) {
   const raw = Math.max(high / n || 1, whole ? 1 : 0);
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -20,7 +24,10 @@ export function tickLabel(v) {
   return v >= 1 ? v.toFixed(1) : v.toFixed(2).replace(/0$/, "");
 }
 
-/** Axes from 0: the svg, `sx` and `sy` from values to pixels; with `xbands` the x axis has no labels of its own. */
+/**
+ * Axes from 0: the svg, `sx` and `sy` from values to pixels; with `xbands` the x axis has no labels
+ * of its own.
+ */
 export function axes({ xhigh, yhigh, xlabel, ylabel, label, xbands }) {
   const svg = s("svg", {
     class: "sd-plot",

@@ -3,7 +3,8 @@
 import { isBranching } from "./draft_tree.js";
 import { boxed, plural, seconds } from "./format.js";
 
-export const MARKOV_HEAD = "Markov head"; // the label that drafters/parts/candidates.py gives its step
+// the label of its step, from drafters/parts/candidates.py
+export const MARKOV_HEAD = "Markov head";
 
 /** Sentences about the round at a stage of it: denoise, draft or verify. */
 export function summary(trace, round, stage) {

@@ -131,7 +131,10 @@ export class RoundView {
     this.summary.textContent = "";
   }
 
-  /** Bars of the rounds, height = tokens written; those the playhead has not seen checked are places only. */
+  /**
+   * Bars of the rounds, height = tokens written; those the playhead has not seen checked are places
+   * only.
+   */
   drawStrip(current, stage) {
     const { rounds } = this.view.trace;
     for (; this.bars < rounds.length && rounds[this.bars].verify; this.bars++)

@@ -42,7 +42,7 @@ export class SaveBar {
     return `specdemo-${this.view.trace.start.method.replace(/[^a-z0-9-]/gi, "") || "trace"}`;
   }
 
-  /** False, and said, while there is nothing to save. */
+  /** False, with a message, while there is nothing to save. */
   hasTrace() {
     if (this.view.trace.events.length) return true;
     this.view.say("There is nothing to save yet; wait until the race has begun.", "status");

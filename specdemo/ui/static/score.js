@@ -1,10 +1,12 @@
-// The figures on top: speed-up, tokens per round, accepted drafts, and whether both lanes write the same.
+// The figures on top: speed-up, tokens per round, accepted drafts, and whether both lanes write the
+// same.
 
 import { h } from "./dom.js";
 import { baselineScale, comparison, slowdown, speedWords, speedupSeries, sum } from "./figures.js";
 import { times } from "./format.js";
 
-const BUSY = 1.5; // times the predicted time of the rounds, from where on something else was computing
+// measured over predicted time of the rounds from which something else was computing
+const BUSY = 1.5;
 const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
 
 export class Score {
@@ -30,7 +32,10 @@ export class Score {
     );
   }
 
-  /** Draws the figures at this state of the playhead; `differs` is the first different position or -1. */
+  /**
+   * Draws the figures at this state of the playhead; `differs` is the first different position or
+   * -1.
+   */
   update(trace, state, differs) {
     const done = state.ended ? trace.done : null;
     const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
@@ -71,7 +76,9 @@ export class Score {
   }
 }
 
-/** Tokens per second of the right lane over those of the left lane; null before both have decoded. */
+/**
+ * Tokens per second of the right lane over those of the left lane; null before both have decoded.
+ */
 function laneRatio({ ar, arClock, spec, specClock }) {
   const speed = (n, t) => (n > 1 && t > 0 ? (n - 1) / t : 0);
   const left = speed(ar, arClock);

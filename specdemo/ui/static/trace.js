@@ -1,4 +1,4 @@
-// The event list folded into what the views need. Live runs, recorded traces and the exported page all pass here.
+// The event list folded into what the views need, for live runs, recordings and exported pages.
 
 import { depths } from "./draft_tree.js";
 import { FORMAT, VERSION, isEvent, typed, vocabulary } from "./events.js";
@@ -10,7 +10,7 @@ export class Trace {
     this.start = typed({ kind: "start" });
     this.ar = []; // tokens of the plain lane: {text, id, position, t, logprob, source, round}
     this.spec = []; // tokens of the drafted lane, with node, p, q, rank, step
-    this.rounds = []; // {number, index, frames, draft, verify, first, count, accepted, t0, t1, timeline}
+    this.rounds = []; // see `round`
     this.timeline = []; // what the arrow keys walk through: {t, kind, round, upto}
     this.done = null;
   }
@@ -32,7 +32,7 @@ export class Trace {
     return this.vocab.has(id) ? this.vocab.get(id) : `#${id}`;
   }
 
-  /** The round of this number, made when it is first heard of. */
+  /** The round of this number, made with its first event. */
   round(number) {
     const last = this.rounds.at(-1);
     const found =

@@ -8,7 +8,7 @@ import { boxed, clamp, percent, spoken } from "./format.js";
 
 const TREE = { left: 100, row: 38, box: 30 }; // pixels: the anchor's column, a row, a box in it
 
-export function treeView(trace, round, stage, upto, room) {
+export function treeView(trace, round, stage, upto, available) {
   const { draft } = round;
   if (!draft || stage === "denoise")
     return [
@@ -20,15 +20,15 @@ export function treeView(trace, round, stage, upto, room) {
     return [...notes, h("p", { class: "sd-empty", text })];
   }
   const seen = stage === "verify";
-  const drawing = h("div", { class: "sd-scroll" }, treeDrawing(trace, round, seen, room));
+  const drawing = h("div", { class: "sd-scroll" }, treeDrawing(trace, round, seen, available));
   return [...notes, drawing, treeKey(round, seen)];
 }
 
-/** Where things stand: `x` of a depth, `y` and `row` of a node's row, width of a box. */
-export function treeLayout(draft, seen, room) {
+/** Places in `available` pixels: `x` of a depth, `y` of a row, `row` of a node, width of a box. */
+export function treeLayout(draft, seen, available) {
   const { row, count } = treeRows(draft);
   const deepest = Math.max(...draft.depth) + (seen ? 1 : 0); // with the target's own token
-  const step = clamp((room - TREE.left - 8) / deepest, 106, 134);
+  const step = clamp((available - TREE.left - 8) / deepest, 106, 134);
   const bounds = draft.notes.boundaries || [];
   const top = bounds.length ? 84 : 26;
   const x = (depth) => TREE.left + (depth - 1) * step;
@@ -45,9 +45,9 @@ export function treeLayout(draft, seen, room) {
   };
 }
 
-function treeDrawing(trace, round, seen, room) {
+function treeDrawing(trace, round, seen, available) {
   const { draft, verify } = round;
-  const layout = treeLayout(draft, seen, room);
+  const layout = treeLayout(draft, seen, available);
   const { width, height } = layout;
   const svg = s("svg", {
     class: "sd-tree",

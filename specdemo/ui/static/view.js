@@ -1,4 +1,5 @@
-// The race view: figures, lanes, replay bar, the round, charts. Feed it events; it draws the moment at the playhead.
+// The race view: figures, lanes, replay bar, the round, charts. Feed it events; it draws the moment
+// at the playhead.
 
 import { remember } from "./address.js";
 import { Charts } from "./charts.js";
@@ -22,7 +23,9 @@ const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "checked" 
 const unpack = (events) => (typeof events === "string" ? JSON.parse(events) : list(events));
 
 export class View {
-  /** `options` are {server: functions on the Python side, standalone: true in a page of its own}. */
+  /**
+   * `options` are {server: functions on the Python side, standalone: true in a page of its own}.
+   */
   constructor(element, options) {
     this.id = `sd-${Math.random().toString(36).slice(2, 9)}`;
     this.options = options || {};
@@ -157,7 +160,7 @@ export class View {
     this.autoplay = !live && run.play !== false && !reducedMotion();
     this.spokenRound = -1;
     if (live && this.asked) {
-      // until the race says so itself: the model may still be loading
+      // until its own start event comes: the model may still be loading
       this.trace.start = typed({ ...this.asked, kind: "start" });
       this.showStart();
     }
@@ -200,7 +203,10 @@ export class View {
     this.fetching = null;
   }
 
-  /** While a race runs the page around the view keeps still: whatever moves there is drawn by the processor that may be computing. */
+  /**
+   * While a race runs nothing else on the page moves: its CPU may be the one that computes the
+   * race.
+   */
   runs(now) {
     this.running = now;
     this.player.stop.hidden = !now || !document.getElementById("stop");
