@@ -31,19 +31,19 @@ def atomic_write(path: Path, data: str | bytes) -> None:
 
 
 @contextmanager
-def exclusive_lock(path: Path, taken: Callable[[], None]) -> Iterator[None]:
+def exclusive_lock(path: Path, on_busy: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file ``path`` (made with its folder) against other processes and threads; the
     system frees it when its process ends, however it ends.
 
     Args:
-        taken: called if another holds it; raises, or returns to wait.
+        on_busy: called if another holds it; raises, or returns to wait.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        taken()
+        on_busy()
         lock.acquire()
     try:
         yield

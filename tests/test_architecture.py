@@ -25,6 +25,15 @@ FORBIDDEN = {
         "specdemo.bench",
         "specdemo.ui",
     },
+    "traces.py": {
+        "torch",
+        "gradio",
+        "specdemo.models",
+        "specdemo.engine",
+        "specdemo.training",
+        "specdemo.bench",
+        "specdemo.ui",
+    },
     "models": {
         "gradio",
         "specdemo.drafters",
@@ -93,7 +102,7 @@ def imports_of(code: str, where: str, tmp_path: Path) -> set[str]:
 
 def test_events_and_methods_load_without_torch_and_gradio():
     code = (
-        "import sys, specdemo.events, specdemo.drafters; assert 'torch' not in sys.modules and"
+        "import sys, specdemo.events, specdemo.traces, specdemo.drafters; assert 'torch' not in sys.modules and"
         " 'gradio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -40,3 +40,44 @@ def test_it_cannot_change_after_it_was_checked():
 def test_parameters_are_named_and_within_their_limits(params):
     with pytest.raises(UserError):
         Request("Hello", "block", params)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"temperature": float("nan")},
+        {"temperature": -1},
+        {"top_p": 0},
+        {"top_p": 1.5},
+        {"seed": -1},
+        {"top_k": 2.5},
+        {"repetition_penalty": 0},
+        {"temperature": "hot"},
+    ],
+)
+def test_hostile_sampling(bad):
+    with pytest.raises(UserError, match=next(iter(bad))):
+        Sampling(**bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"prompt": "  "},
+        {"method": "magic"},
+        {"rule": "lossy"},
+        {"max_new_tokens": 0},
+        {"max_new_tokens": True},
+        {"max_new_tokens": 10**9},
+        {"stop": ("",)},
+        {"stop": "END"},
+        {"lanes": "none"},
+        {"check": "vague"},
+        {"rule": "ratio"},
+    ],
+)
+def test_hostile_request(bad):
+    """C04, C19, C22: refused with one sentence before anything runs."""
+    with pytest.raises(UserError) as refusal:
+        Request(**({"prompt": "hello", "method": "lookup"} | bad))
+    assert len(str(refusal.value)) > 20 and "\n" not in str(refusal.value)

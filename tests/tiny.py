@@ -11,9 +11,12 @@ from specdemo.drafters.parts.base import Draft
 from specdemo.engine import Engine
 from specdemo.engine.calibrate import equal_widths
 from specdemo.engine.cost import CostModel
+from specdemo.engine.lane import Lane
 from specdemo.engine.target import Target
+from specdemo.request import Request, Sampling
 
 VOCAB = 128
+PROMPT = [3, 14, 15, 92, 65]
 
 
 class Letters:
@@ -133,3 +136,19 @@ class Proposes:
 def oracle(truth: list[int], prompt: int, depth: int = 7):
     """Proposes what the target will write."""
     return lambda ids: truth[len(ids) - prompt :][:depth]
+
+
+def write(engine, drafter=None, max_new=48, sampling=None, **more):
+    """The finished lane of an answer to ``PROMPT``."""
+    lane = Lane(
+        engine,
+        Request("x", "ar", sampling=sampling or Sampling(), **more),
+        PROMPT,
+        max_new,
+        drafter,
+    )
+    with torch.inference_mode():
+        lane.prefill()
+        while not lane.finish:
+            lane.advance()
+    return lane

@@ -43,9 +43,9 @@ def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
         raise UserError(
             f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16."
         )
-    say = progress or (lambda message, fraction: None)
-    say("Preparing the target", None)
+    on_progress = progress or (lambda message, fraction: None)
+    on_progress("Preparing the target", None)
     target = Target(loaded.model)
     target.check_against(loaded.model)
-    say("Measuring one pass of the target", None)
+    on_progress("Measuring one pass of the target", None)
     return Engine(loaded, target, calibrate(target))

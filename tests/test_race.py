@@ -1,0 +1,180 @@
+"""The race on a tiny random Llama: order of events, totals, stopping, and the exactness check."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import PROMPT, Proposes, Script, engine_for, oracle, tiny_engine, write
+
+from specdemo.engine import race
+from specdemo.engine.calibrate import equal_widths
+from specdemo.engine.exactness import check_exact, first_difference
+from specdemo.engine.lane import Lane
+from specdemo.errors import UserError
+from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
+from specdemo.request import Request
+from specdemo.traces import dump_trace, parse_trace
+
+torch.set_num_threads(1)
+
+
+def test_exact_check_and_its_teeth():
+    """Bit for bit against the fixed width; a lane whose cache was tampered with fails."""
+    engine = tiny_engine()
+    truth = write(engine, max_new=24).output
+    request = Request("x", "ar", max_new_tokens=24, check="exact")
+    lane = Lane(engine, request, PROMPT, 24, Proposes(oracle(truth, 5, 4)))
+    engine.costs = replace(engine.costs, widths=equal_widths(engine.target))
+    with torch.inference_mode():
+        lane.prefill()
+        while not lane.finish:
+            lane.advance()
+        report = check_exact(engine, request, lane, 24)
+        assert lane.output == truth and report["positions"] == 24
+        assert report["max_difference"] < 1e-3
+        lane.logits[3][5] += 1e-3
+        assert not check_exact(engine, request, lane, 24)["identical"]
+
+
+class TestRace:
+    def run(self, engine=None, **more):
+        return list(
+            race(
+                engine or tiny_engine(),
+                Request(
+                    **({"prompt": "abcabcabc", "method": "lookup", "max_new_tokens": 20} | more)
+                ),
+            )
+        )
+
+    def test_order_and_totals(self):
+        events = self.run()
+        assert (
+            isinstance(events[0], Start)
+            and isinstance(events[-1], Done)
+            and sum(isinstance(e, Prefill) for e in events) == 2
+        )
+        result = events[-1].result
+        spec = [e for e in events if isinstance(e, Verify)]
+        written = [
+            next(e.id for e in events if isinstance(e, Prefill) and e.lane == "spec"),
+            *(k["id"] for e in spec for k in e.kept),
+        ]
+        assert (
+            written == result["output_ids"]
+            and result["identical"]
+            and result["first_difference"] is None
+        )
+        assert result["spec"]["rounds"] == len(spec) and result["spec"][
+            "tokens_per_round"
+        ] == pytest.approx((len(written) - 1) / len(spec))
+        assert (
+            result["ar"]["tokens"]
+            == len(written)
+            == 1 + sum(isinstance(e, ArToken) for e in events)
+        )
+        assert result["ar"]["seconds"] == max(e.clock for e in events if isinstance(e, ArToken))
+        known = {i for e in events for i in getattr(e, "vocab", {})}
+        assert {str(i) for i in written} <= known
+        assert [e.to_dict() for e in parse_trace(dump_trace(events))] == [
+            e.to_dict() for e in events
+        ]
+
+    def test_the_lane_behind_moves_next(self):
+        """Replaying the clocks: at every step the lane that moved had the smaller clock."""
+        clocks, done = {"ar": 0.0, "spec": 0.0}, set()
+        events = [e for e in self.run(max_new_tokens=40) if isinstance(e, (ArToken, Verify))]
+        last = {
+            "ar": max(i for i, e in enumerate(events) if isinstance(e, ArToken)),
+            "spec": max(i for i, e in enumerate(events) if isinstance(e, Verify)),
+        }
+        for index, event in enumerate(events):
+            lane = "ar" if isinstance(event, ArToken) else "spec"
+            other = "spec" if lane == "ar" else "ar"
+            assert other in done or clocks[lane] <= clocks[other]
+            clocks[lane] = event.clock
+            done |= {name for name, at in last.items() if at <= index}
+
+    def test_cancel_and_close_leave_the_engine_free(self):
+        """C56: Stop in mid-round, or the visitor gone; the next race is a fresh one."""
+        engine = tiny_engine()
+        before = self.run(engine)[-1].result["output_ids"]
+        cancel, seen = threading.Event(), []
+        for event in race(engine, Request("abcabcabc", "lookup", max_new_tokens=400), cancel):
+            seen.append(event)
+            if len(seen) == 8:
+                cancel.set()
+        assert (
+            seen[-1].stopped
+            and seen[-1].result["finish_reason"] == "stopped"
+            and seen[-1].result["identical"]
+            and len(seen) < 30
+        )
+        abandoned = race(engine, Request("abcabcabc", "lookup"))
+        next(abandoned), next(abandoned)
+        abandoned.close()
+        assert not engine.lock.locked() and self.run(engine)[-1].result["output_ids"] == before
+
+    def test_two_at_once_take_turns(self):
+        engine, out = tiny_engine(), []
+        threads = [
+            threading.Thread(target=lambda: out.append(self.run(engine)[-1].result["output_ids"]))
+            for _ in range(3)
+        ]
+        [t.start() for t in threads]
+        [t.join(60) for t in threads]
+        assert len(out) == 3 and out[0] == out[1] == out[2]
+
+    def test_context_that_is_full(self):
+        """C38: fewer tokens than asked for, and it says so; a prompt that does not fit is
+        refused.
+        """
+        engine = tiny_engine(max_position_embeddings=100)
+        done = self.run(engine, max_new_tokens=90)[-1].result
+        assert len(done["output_ids"]) == 100 - 9 - 64 and "27" in done["note"]
+        with pytest.raises(UserError, match="shorten"):
+            self.run(engine, prompt="a" * 90)
+
+    def test_difference_is_named_with_its_gap(self):
+        """C24: a lane that parts from the other is reported with the position and how near a tie it
+        was.
+        """
+        engine = engine_for(Script(lambda prefix: torch.tensor([1.0, 0.75] + [0.0] * 30)))
+        request = Request("x", "ar", max_new_tokens=6)
+        one, other = (Lane(engine, request, PROMPT, 6) for _ in range(2))
+        for lane in (one, other):
+            lane.prefill()
+            while not lane.finish:
+                lane.advance()
+        one.ids[len(PROMPT) + 3] = 1
+        assert first_difference(one, other) == {"position": 3, "top2_gap": 0.25}
+
+    def test_record_changes_nothing_that_is_written(self):
+        assert (
+            self.run(record=True)[-1].result["output_ids"]
+            == self.run(record=False)[-1].result["output_ids"]
+        )
+
+    def test_one_formula_predicts_rounds_and_race(self):
+        """A round's prediction holds the drafting time really spent, also when nothing was drafted;
+        the race's is their sum against the baseline.
+        """
+        events = self.run(max_new_tokens=40)
+        start, done = events[0], events[-1]
+        drafts = [e for e in events if isinstance(e, DraftMade)]
+        rounds = [e for e in events if isinstance(e, Verify)]
+        cost = {int(rows): ms for rows, ms in start.cost_ms.items()}
+        assert start.baseline_ms == min(cost[start.ar_width], start.one_row_ms)
+        assert any(not e.tokens for e in drafts) and any(e.tokens for e in drafts)
+        for draft, verdict in zip(drafts, rounds, strict=True):
+            pass_ms = verdict.predicted_ms - verdict.draft_seconds * 1e3
+            assert pass_ms == pytest.approx(min(cost[w] for w in cost if w >= verdict.rows))
+            assert verdict.draft_seconds == draft.seconds > 0
+        assert done.result["predicted_speedup"] == pytest.approx(
+            sum(len(e.kept) for e in rounds)
+            * start.baseline_ms
+            / sum(e.predicted_ms for e in rounds)
+        )
