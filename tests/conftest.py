@@ -2,6 +2,7 @@
 once.
 """
 
+import functools
 import os
 
 import pytest
@@ -9,6 +10,23 @@ import torch
 from tiny_models import make_tiny_target, make_tiny_tokenizer
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# fixture -> the marker of every test that uses it
+MARKERS = {"browser": "browser", "loaded_bf16": "real", "loaded_fp32": "real"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark tests by what they use, and leave the slow ones out of every run that does not ask for
+    them by name.
+    """
+    for item in items:
+        for name in MARKERS.keys() & set(item.fixturenames):
+            item.add_marker(MARKERS[name])
+    if "slow" not in config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +106,24 @@ def loaded_fp32():
     return _real("fp32")
 
 
+def _engine(loaded):
+    """Measured in two turns instead of up to twenty seconds: no test of a race rests on how dear a
+    pass is. The widths that agree are found as always.
+    """
+    from specdemo.engine import load
+
+    brief = functools.partial(load.calibrate, repeats=2, seconds=0.0, patience=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "calibrate", brief)
+        return load.make_engine(loaded)
+
+
 @pytest.fixture(scope="session")
 def engine_bf16(loaded_bf16):
-    """The embedded pair, measured and ready to race."""
-    from specdemo.engine.load import make_engine
-
-    return make_engine(loaded_bf16)
+    """The embedded pair, ready to race."""
+    return _engine(loaded_bf16)
 
 
 @pytest.fixture(scope="session")
 def engine_fp32(loaded_fp32):
-    from specdemo.engine.load import make_engine
-
-    return make_engine(loaded_fp32)
+    return _engine(loaded_fp32)

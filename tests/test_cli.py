@@ -9,6 +9,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,30 @@ def test_words_that_are_no_command_get_one_sentence(words, capsys):
         and said.startswith("specdemo: ")
         and "--help" in said
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["race", " "],
+        ["race", "x", "--method", "magic"],
+        ["race", "x", "--pair", "gpt-9"],
+        ["race", "x", "--temperature", "nan"],
+        ["race", "x", "--param", "gamma"],
+    ],
+)
+def test_bad_arguments_get_one_sentence(arguments, capsys):
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1 and said.startswith("specdemo: ")
+
+
+def test_a_process_that_is_refused_ends_with_one_sentence_and_a_1():
+    run = subprocess.run(
+        [sys.executable, "-m", "specdemo", "race", " "], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 1 and not run.stdout
+    assert len(run.stderr.strip().splitlines()) == 1 and run.stderr.startswith("specdemo: ")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from specdemo.models.drafters import load_drafter
 from specdemo.request import Request, Sampling
 from specdemo.traces import load_trace
 
+pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parent.parent
 MATHS = (
     "A farmer has 14 hens and each hen lays 5 eggs a week. How many eggs does he have after 3"
@@ -44,7 +45,7 @@ def engine(request):
 
 def done(engine, prompt, **more) -> Done:
     return list(
-        race(engine, Request(prompt, **({"method": "block", "max_new_tokens": 24} | more)))
+        race(engine, Request(prompt, **({"method": "block", "max_new_tokens": 16} | more)))
     )[-1]
 
 
@@ -68,7 +69,7 @@ def test_greedy_is_bitwise_exact(engine):
 def test_sampled_lanes_are_identical(engine):
     for seed in range(3):
         result = done(
-            engine, PROMPTS[0], sampling=Sampling(0.7, top_p=0.9, seed=seed), max_new_tokens=16
+            engine, PROMPTS[0], sampling=Sampling(0.7, top_p=0.9, seed=seed), max_new_tokens=12
         ).result
         assert result["identical"], result["first_difference"]
 
@@ -78,7 +79,7 @@ def test_every_method_writes_the_plain_text(engine_bf16, method):
     """Greedy and sampled, with everything recorded; the trace survives a round trip."""
     for sampling in (Sampling(), Sampling(0.8, top_p=0.95, seed=5)):
         events = list(
-            race(engine_bf16, Request(MATHS, method, sampling=sampling, max_new_tokens=28))
+            race(engine_bf16, Request(MATHS, method, sampling=sampling, max_new_tokens=20))
         )
         result = events[-1].result
         assert result["identical"] and result["method"] == method
@@ -130,7 +131,7 @@ def test_the_librarys_own_loop_agrees(engine_fp32):
             assistant_model=drafter,
             speculation_type="dflash",
             do_sample=False,
-            max_new_tokens=24,
+            max_new_tokens=16,
         )
         assert out[0, len(ids) :].tolist() == done(engine, prompt).result["output_ids"]
 
@@ -138,9 +139,15 @@ def test_the_librarys_own_loop_agrees(engine_fp32):
 def test_command_line_prints_one_json_object(tmp_path):
     trace = tmp_path / "race.json"
     run = subprocess.run(
-        [sys.executable, "-m", "specdemo", "race", "Say hello.", "--method", "block", "--max-new-tokens", "8", "--json", "--trace", str(trace)],
-        cwd=ROOT, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+        [
+            *(sys.executable, "-m", "specdemo", "race", "Say hello.", "--method", "block"),
+            *("--max-new-tokens", "8", "--json", "--trace", str(trace)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout.splitlines()[-1])
     assert {
@@ -177,32 +184,6 @@ def test_command_line_prints_one_json_object(tmp_path):
     } <= result["spec"].keys()
     events = load_trace(trace)
     assert events[-1].to_dict()["result"]["output_ids"] == result["output_ids"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["race", " "],
-        ["race", "x", "--method", "magic"],
-        ["race", "x", "--pair", "gpt-9"],
-        ["race", "x", "--temperature", "nan"],
-        ["race", "x", "--param", "gamma"],
-    ],
-)
-def test_bad_arguments_get_one_sentence(arguments):
-    run = subprocess.run(
-        [sys.executable, "-m", "specdemo", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (
-        run.returncode == 1
-        and "Traceback" not in run.stderr
-        and len(run.stderr.strip().splitlines()) == 1
-        and run.stderr.startswith("specdemo: ")
-    )
 
 
 def test_the_device_report_names_widths_passes_drafts_and_checked_races(
@@ -248,5 +229,7 @@ def test_the_device_report_names_widths_passes_drafts_and_checked_races(
         == one["races"]["block"]["runs"]
         == 1
     )
+    for work in ("passes", "attentions", "races"):
+        monkeypatch.setattr(device, work, lambda *_: {})
     with pytest.raises(UserError, match="choose another place"):
         device.device_main(args.parse_args([*words, "--out", str(tmp_path)]))

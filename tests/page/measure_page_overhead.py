@@ -1,8 +1,7 @@
 """Does drawing cost the race anything? Races with the page open in a browser and with no page at
-all, in turns, on the real pair.
+all, in turns, on the real pair. A measurement for an idle machine, not a test:
 
-    python tests/page/measure_page_overhead.py [METHOD] [TURNS]        (a measurement for an idle machine, not a
-    test)
+    python tests/page/measure_page_overhead.py [METHOD] [TURNS]
 """
 
 from __future__ import annotations

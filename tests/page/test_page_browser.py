@@ -10,12 +10,14 @@ import re
 import pytest
 from corrupt_traces import damaged
 from fake_race import HOSTILE, NAMES, fake_events
+from tools import open_every_view
 
 from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
+VIEWS = ("Denoising", "Lattice", "Tree")
 
 
 @pytest.fixture
@@ -48,15 +50,12 @@ def test_exported_page_replays_offline(exported):
 
 @pytest.mark.parametrize("method", NAMES)
 def test_every_method_shows_its_round(exported, method):
-    page = exported(list(fake_events(method=method, tokens=24)), reduced_motion="reduce")
-    for r in range(page_state(page, "view.trace.rounds.length")):
-        page_state(page, f"view.openRound({r})")
-        for tab in ("Denoising", "Lattice", "Tree"):
-            page.get_by_role("tab", name=tab).click()
-            assert (
-                page.locator(".sd-stage").inner_text().strip()
-                or page.locator(".sd-stage svg").count()
-            )
+    events = list(fake_events(method=method, tokens=24))
+    page = exported(events, reduced_motion="reduce")
+    views = open_every_view(page)
+    rounds = [e.round for e in events if e.kind == "verify"]
+    assert not views["empty"] and rounds
+    assert views["shown"] == [[r, tab] for r in rounds for tab in VIEWS]
     if method in ("d2sd", "best"):
         page_state(page, "view.openRound(0)")
         assert (
@@ -87,10 +86,7 @@ def test_hostile_text_stays_text(exported):
         )
     )
     page = exported(events, reduced_motion="reduce")
-    for r in range(page_state(page, "view.trace.rounds.length")):
-        page_state(page, f"view.openRound({r})")
-        for tab in ("Denoising", "Lattice", "Tree"):
-            page.get_by_role("tab", name=tab).click()
+    assert len(open_every_view(page)["shown"]) == 3 * sum(e.kind == "verify" for e in events)
     page_state(page, "view.player.finish()")
     text = page.locator(".sd-lane-spec .sd-text").inner_text()
     assert (
@@ -173,14 +169,21 @@ def test_scrubbing_shows_exactly_what_had_happened(exported):
 
 def test_the_strip_tells_nothing_of_rounds_to_come(exported):
     page = exported(list(fake_events(method="block", tokens=30)), reduced_motion="reduce")
-    for step in range(-1, page_state(page, "view.trace.timeline.length")):
-        page_state(page, f"view.player.go({step})")
-        seen = page_state(page, "view.state.rounds")
-        bars = page.evaluate(
-            "[...document.querySelectorAll('.sd-bar')].map((bar) => [[...bar.children].some((i) =>"
-            " i.checkVisibility()), bar.title.includes('token')])"
-        )
-        assert bars == [[k < seen, k < seen] for k in range(len(bars))], step
+    states = page.evaluate("""() => {
+      const { specdemo: view } = document.getElementById("race");
+      return [-1, ...view.trace.timeline.keys()].map((step) => {
+        view.player.go(step);
+        const bars = [...document.querySelectorAll(".sd-bar")];
+        return [view.state.rounds, bars.map((bar) => [
+          [...bar.children].some((i) => i.checkVisibility()),
+          bar.title.includes("token"),
+        ])];
+      });
+    }""")
+    rounds = len(states[-1][1])
+    assert rounds > 3 and {seen for seen, _ in states} == set(range(rounds + 1))
+    for step, (seen, bars) in enumerate(states, -1):
+        assert bars == [[k < seen, k < seen] for k in range(rounds)], step
 
 
 def test_words_beside_the_speed_up(exported):
@@ -283,7 +286,7 @@ def test_a_trace_with_wrong_types_inside_does_not_break_the_page(exported):
         {"kind": "done", "result": {"speedup": "x", "first_difference": 5}},
     ]
     page = exported(wild, reduced_motion="reduce")
-    for tab in ("Denoising", "Lattice", "Tree"):
+    for tab in VIEWS:
         page.get_by_role("tab", name=tab).click()
     expect(page.locator(".sd-lane-spec")).to_be_visible()
 
@@ -296,9 +299,8 @@ def test_a_race_cut_short_anywhere_can_be_looked_at(exported, cut):
         [*events[: at + 1], {"kind": "done", "result": {}, "stopped": True}],
         reduced_motion="reduce",
     )
-    for step in range(-1, page_state(page, "view.trace.timeline.length")):
-        page_state(page, f"view.player.go({step})")
-    for tab in ("Denoising", "Lattice", "Tree"):
+    page_state(page, "[-1, ...view.trace.timeline.keys()].forEach((step) => view.player.go(step))")
+    for tab in VIEWS:
         page.get_by_role("tab", name=tab).click()
     page_state(page, "view.player.finish()")
     expect(page.locator(".sd-where")).not_to_be_empty()
@@ -346,16 +348,26 @@ def test_a_missed_window_is_fetched_again(exported):
     text = json.dumps(events)
     kinds = page.evaluate(f"""async () => {{
       const view = document.getElementById('race').specdemo, all = {text};
-      let asked = 0;
+      const pause = (ms) => new Promise((done) => setTimeout(done, ms));
       const run = {{ id: 'x', live: true }};
-      view.options = {{ server: {{ missing_events: async (ask) => {{ asked += 1; await new Promise((r) => setTimeout(r, 20)); return all.slice(ask.from, 60); }} }} }};
-      view.receive({{ type: 'events', run, offset: 0, events: JSON.stringify(all.slice(0, 10)) }});
-      view.receive({{ type: 'events', run, offset: 20, events: JSON.stringify(all.slice(20, 30)) }});
-      view.receive({{ type: 'events', run, offset: 30, events: JSON.stringify(all.slice(30, 40)) }});
-      await new Promise((r) => setTimeout(r, 200));
-      view.receive({{ type: 'events', run, offset: 50, events: JSON.stringify(all.slice(50, 60)) }});
-      await new Promise((r) => setTimeout(r, 200));
-      view.receive({{ type: 'events', run, offset: 60, events: JSON.stringify(all.slice(60)) }});
+      const receive = (offset, to) => view.receive({{
+        type: 'events', run, offset, events: JSON.stringify(all.slice(offset, to)),
+      }});
+      const until = async (count) => {{ while (view.trace.events.length < count) await pause(5); }};
+      let asked = 0;
+      const missing_events = async (ask) => {{
+        asked += 1;
+        await pause(20);
+        return all.slice(ask.from, 60);
+      }};
+      view.options = {{ server: {{ missing_events }} }};
+      receive(0, 10);
+      receive(20, 30);
+      receive(30, 40);
+      await until(40);
+      receive(50, 60);
+      await until(60);
+      receive(60);
       return [view.trace.events.map((e) => e.kind), asked];
     }}""")
     assert kinds[0] == [e["kind"] for e in events] and kinds[1] <= 3

@@ -80,6 +80,26 @@ def state(page, script: str, name: str = "race-view"):
     )
 
 
+def open_every_view(page) -> dict[str, list]:
+    """In an exported page: open all rounds in all views of a round. {"shown": [round, view] of
+    those that show something, "empty": of those that do not}
+    """
+    return page.evaluate("""() => {
+      const { specdemo: view } = document.getElementById("race");
+      const found = { shown: [], empty: [] };
+      for (const { index } of view.trace.rounds) {
+        view.openRound(index);
+        for (const tab of document.querySelectorAll(".sd-tabs [role=tab]")) {
+          tab.click();
+          const stage = document.querySelector(".sd-stage");
+          const something = stage.innerText.trim() || stage.querySelector("svg");
+          found[something ? "shown" : "empty"].push([index, tab.textContent]);
+        }
+      }
+      return found;
+    }""")
+
+
 def until(holds, patience: float = 20.0):
     """Wait for something on the server's side."""
     end = time.monotonic() + patience
