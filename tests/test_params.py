@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,19 @@ def test_the_page_shows_booleans_as_checkboxes_and_reads_old_links():
         )
     )
     assert filled["adaptive"]["value"] is False and "value" not in filled["gamma"]
+
+
+def documented() -> str:
+    """The section “Parameters” of docs/methods.md, as the methods declare them."""
+    lines = ["| method | parameter | values | default | meaning |", "|---|---|---|---|---|"]
+    for method in METHODS.values():
+        for p in parameter_fields(method.params):
+            default = str(p.default).lower() if p.kind == "bool" else p.default
+            allowed = p.allowed.removeprefix("a ").removeprefix("one of ")
+            lines.append(f"| `{method.name}` | `{p.name}` | {allowed} | {default} | {p.help} |")
+    return "\n".join(lines)
+
+
+def test_the_documentation_lists_every_parameter():
+    text = (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert documented() in text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class Params(MethodParams):
     gamma: int = Field(
-        5, ge=1, le=15, description="Tokens drafted per round, one drafter pass each, γ"
+        5, ge=1, le=15, description="γ: tokens drafted per round, one drafter pass each"
     )
 
 

@@ -61,7 +61,7 @@ Estimate = tuple[int, float, Cell]  # token, its calibrated probability, the cel
 
 class Params(MethodParams):
     gamma: int = Field(
-        8, ge=1, le=15, description="Masks per block, the depth of the drafter's candidates, γ"
+        8, ge=1, le=15, description="γ: masks per block, the depth of the drafter's candidates"
     )
     copies: int = Field(
         3, ge=0, le=8, description="Max n-gram continuations added per node (0 = off)"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Params(MethodParams):
     gamma: int = Field(
-        7, ge=1, le=15, description="Masks per block, the tokens drafted per round, γ"
+        7, ge=1, le=15, description="γ: masks per block, the tokens drafted per round"
     )
     markov_head: MarkovHead = True
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Params(MethodParams):
-    gamma: int = Field(7, ge=1, le=15, description="Masks per block, γ (paper: 15)")
+    gamma: int = Field(7, ge=1, le=15, description="γ: masks per block (paper: 15)")
     branches: int = Field(
-        4, ge=0, le=15, description="Second drafts per round, K, at the likeliest rejection points"
+        4, ge=0, le=15, description="K: second drafts per round, at the likeliest rejection points"
     )
     verify: Literal["trie", "cascade"] = Field(
         "trie",

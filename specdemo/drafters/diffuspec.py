@@ -35,14 +35,14 @@ Length = Literal["corrected", "paper", "fixed"]
 class Params(MethodParams):
     k_max: int = Field(10, ge=1, le=15, description="Maximum draft length in masks (paper: 30)")
     k_min: int = Field(5, ge=1, le=15, description="Minimum draft length in masks (paper: 20)")
-    steps: int = Field(1, ge=1, le=8, description="Denoising steps before the lattice is read, S")
-    beam: int = Field(3, ge=1, le=16, description="Beam width of the path search, B")
-    tau: float = Field(0.8, ge=0.05, le=1.0, description="Top-p mass kept per position, τ")
+    steps: int = Field(1, ge=1, le=8, description="S: denoising steps before the lattice is read")
+    beam: int = Field(3, ge=1, le=16, description="B: beam width of the path search")
+    tau: float = Field(0.8, ge=0.05, le=1.0, description="τ: top-p mass kept per position")
     mix: float = Field(
         0.5,
         ge=0.0,
         le=1.0,
-        description="Weight of the drafter against the n-gram model in a path's score, λ (1 ="
+        description="λ: weight of the drafter against the n-gram model in a path's score (1 ="
         " drafter only)",
     )
     paths: int = Field(
@@ -54,10 +54,10 @@ class Params(MethodParams):
         " the paper, or always k_max",
     )
     delta: int = Field(
-        5, ge=0, le=15, description="Masks added when whole drafts are accepted, δ (paper: 10)"
+        5, ge=0, le=15, description="δ: masks added when whole drafts are accepted (paper: 10)"
     )
     rho: float = Field(
-        0.5, ge=0.05, le=1.0, description="Update rate of the controller's moving averages, ρ"
+        0.5, ge=0.05, le=1.0, description="ρ: update rate of the controller's moving averages"
     )
 
     def check(self) -> None:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 class Params(MethodParams):
     gamma: int = Field(
-        10, ge=1, le=15, description="Masks per block, the tokens drafted per round, γ"
+        10, ge=1, le=15, description="γ: masks per block, the tokens drafted per round"
     )
     steps: int = Field(
         2,
         ge=1,
         le=15,
-        description="Denoising steps per block, T; the masks are divided evenly among them",
+        description="T: denoising steps per block; the masks are divided evenly among them",
     )
     reveal: Literal["confidence", "left-to-right"] = Field(
         "confidence", description="Masks filled in each step: the most confident, or the leftmost"

@@ -23,8 +23,8 @@ SHOWN = 8  # candidates of a position that are recorded
 
 
 class Params(MethodParams):
-    gamma: int = Field(7, ge=1, le=15, description="Masks per block, the tokens of each draft, γ")
-    drafts: int = Field(8, ge=1, le=32, description="Drafts sampled from one pass, K")
+    gamma: int = Field(7, ge=1, le=15, description="γ: masks per block, the tokens of each draft")
+    drafts: int = Field(8, ge=1, le=32, description="K: drafts sampled from one pass")
     temperature: float = Field(
         1.0,
         ge=0.1,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Params(MethodParams):
-    gamma: int = Field(8, ge=1, le=15, description="Masks per block, the depth of the tree, γ")
+    gamma: int = Field(8, ge=1, le=15, description="γ: masks per block, the depth of the tree")
     budget: int = Field(
         0,
         ge=0,
