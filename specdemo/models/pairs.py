@@ -5,22 +5,28 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    ValidationError,
+)
 
 from ..errors import UserError
 from ..paths import ROOT
 from .kinds import ROLES
 
-DTYPES = ("bf16", "fp32", "fp16", "8bit", "4bit")
-SOURCE_KEYS = {
-    "wheel": {"wheel", "sha256", "file", "file_sha256"},
-    "hub": {"hub", "revision"},
-    "path": {"path"},
-}
+Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
+DTYPES: tuple[str, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,6 @@ class Pair:
     dtypes: tuple[str, ...] = ("bf16", "fp32")
     thinking: bool | None = None
     blocked: str | None = None
-    remote_code: bool = False
     notes: str = ""
 
 
@@ -104,89 +109,153 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
     return replace(pair, drafters=own | {"ar" if ar else "block": str(folder)})
 
 
+# -- the file's schema -----------------------------------------------------------------------------
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Wheel(_Strict):
+    wheel: str
+    sha256: str
+    file: str
+    file_sha256: str
+
+
+class _Hub(_Strict):
+    hub: str
+    revision: str | None = None
+
+
+class _Folder(_Strict):
+    path: str
+
+
+class _HubDrafter(_Strict):
+    hub: str
+
+
+_SOURCES: dict[str, type[_Strict]] = {"wheel": _Wheel, "hub": _Hub, "path": _Folder}
+
+
+def _source_kind(source: Any) -> str | None:
+    return next((kind for kind in _SOURCES if isinstance(source, dict) and kind in source), None)
+
+
+_Source = Annotated[
+    Annotated[_Wheel, Tag("wheel")] | Annotated[_Hub, Tag("hub")] | Annotated[_Folder, Tag("path")],
+    Discriminator(_source_kind),
+]
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Entry(_Strict):
+    """One pair as it stands in the file; ``null`` is as good as leaving an option out."""
+
+    title: _Text
+    license: _Text
+    size: _Text
+    target: Annotated[
+        list[_Source],
+        Field(min_length=1),
+        BeforeValidator(lambda value: [value] if value and isinstance(value, dict) else value),
+    ]
+    drafters: dict[str, _Text | _HubDrafter] | None = None
+    hardware: str | None = None
+    dtypes: list[Dtype] | None = None
+    thinking: StrictBool | None = None
+    blocked: str | None = None
+    notes: str | None = None
+
+
 def _pair(name: str, entry: Any, path: Path) -> Pair:
     where = f"{path}, pair “{name}”"
     if not isinstance(entry, dict):
         raise UserError(
             f"{where}: an entry must be a mapping with title, license, size and target."
         )
-    allowed = {f.name for f in fields(Pair)} - {"id"}
-    for key in entry:
-        if key not in allowed:
-            near = difflib.get_close_matches(str(key), allowed, n=1)
-            raise UserError(
-                f"{where}: there is no setting"
-                f" “{key}”{f'; did you mean “{near[0]}”' if near else ''}; allowed are"
-                f" {', '.join(sorted(allowed))}."
-            )
-    missing = [k for k in ("title", "license", "size", "target") if not entry.get(k)]
-    if missing:
-        raise UserError(f"{where}: “{missing[0]}” is missing.")
-    values = {k: v for k, v in entry.items() if k not in ("target", "drafters", "dtypes")}
-    for key in ("thinking", "remote_code"):
-        if values.get(key) not in (None, True, False):
-            raise UserError(f"{where}: “{key}” must be true or false, not {values[key]!r}.")
-    dtypes = tuple(entry.get("dtypes") or ("bf16", "fp32"))
-    if wrong := [d for d in dtypes if d not in DTYPES]:
-        raise UserError(f"{where}: dtypes may be {', '.join(DTYPES)}, not {wrong[0]!r}.")
-    return Pair(
-        id=name,
-        target=_sources(entry["target"], where, path),
-        drafters=_drafters(entry.get("drafters") or {}, where, path),
-        dtypes=dtypes,
-        **values,
-    )
-
-
-def _sources(value: Any, where: str, path: Path) -> tuple[dict[str, str], ...]:
-    sources = []
-    for source in value if isinstance(value, list) else [value]:
-        kind = next((k for k in SOURCE_KEYS if isinstance(source, dict) and k in source), None)
-        if kind is None or not all(isinstance(v, str) for v in source.values()):
-            raise UserError(
-                f"{where}: a target source is one of {{wheel: …}}, {{hub: owner/name}}, {{path:"
-                f" folder}}, not {source!r}."
-            )
-        if unknown := source.keys() - SOURCE_KEYS[kind]:
-            raise UserError(
-                f"{where}: a {kind} source has no “{min(unknown)}”; it has"
-                f" {', '.join(sorted(SOURCE_KEYS[kind]))}."
-            )
-        if kind == "wheel" and SOURCE_KEYS["wheel"] - source.keys():
-            raise UserError(
-                f"{where}: a wheel source needs {', '.join(sorted(SOURCE_KEYS['wheel']))}."
-            )
-        sources.append(
-            {**source, "path": str(_folder(source["path"], path))}
-            if kind == "path"
-            else dict(source)
-        )
-    return tuple(sources)
-
-
-def _drafters(value: Any, where: str, path: Path) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise UserError(
-            f"{where}: drafters is a mapping from kind ({', '.join(ROLES)}) to a folder or {{hub:"
-            " owner/name}."
-        )
-    out = {}
-    for kind, place in value.items():
+    try:
+        checked = _Entry.model_validate(entry)
+    except ValidationError as error:
+        raise UserError(f"{where}: {_sentence(error, entry)}.") from None
+    drafters = {}
+    for kind, place in (checked.drafters or {}).items():
         if kind not in ROLES:
             raise UserError(
                 f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(ROLES)}."
             )
-        if isinstance(place, dict) and isinstance(place.get("hub"), str):
-            out[kind] = f"hub:{place['hub']}"
-        elif isinstance(place, str) and place:
-            out[kind] = str(_folder(place, path))
-        else:
-            raise UserError(
-                f"{where}: the drafter “{kind}” must be a folder or {{hub: owner/name}}, not"
-                f" {place!r}."
-            )
-    return out
+        drafters[kind] = str(_folder(place, path)) if isinstance(place, str) else f"hub:{place.hub}"
+    return Pair(
+        id=name,
+        title=checked.title,
+        license=checked.license,
+        size=checked.size,
+        target=tuple(_source(source, path) for source in checked.target),
+        drafters=drafters,
+        hardware=checked.hardware or "",
+        dtypes=tuple(checked.dtypes or Pair.dtypes),
+        thinking=checked.thinking,
+        blocked=checked.blocked,
+        notes=checked.notes or "",
+    )
+
+
+def _source(source: _Strict, path: Path) -> dict[str, str]:
+    if isinstance(source, _Folder):
+        return {"path": str(_folder(source.path, path))}
+    return source.model_dump(exclude_none=True)
 
 
 def _folder(place: str, path: Path) -> Path:
     return (path.resolve().parent / Path(place).expanduser()).resolve()
+
+
+def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
+    """What is wrong with an entry, without the full stop: an unknown name first, as a misspelt
+    option is missing, too.
+    """
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    key, *inner = first["loc"]
+    if key == "target" and entry.get("target"):
+        return _source_sentence(first, entry)
+    if first["type"] == "extra_forbidden" and not inner:
+        near = difflib.get_close_matches(str(key), _Entry.model_fields, n=1)
+        hint = f"; did you mean “{near[0]}”" if near else ""
+        return (
+            f"there is no setting “{key}”{hint}; allowed are"
+            f" {', '.join(sorted(_Entry.model_fields))}"
+        )
+    if key in ("title", "license", "size", "target") and not entry.get(key):
+        return f"“{key}” is missing"
+    if key == "drafters" and not inner:
+        return (
+            f"drafters is a mapping from kind ({', '.join(ROLES)}) to a folder or {{hub:"
+            " owner/name}"
+        )
+    if key == "drafters":
+        return (
+            f"the drafter “{inner[0]}” must be a folder or {{hub: owner/name}}, not"
+            f" {entry['drafters'][inner[0]]!r}"
+        )
+    if key == "dtypes":
+        return f"dtypes may be {', '.join(DTYPES)}, not {first['input']!r}"
+    what = "true or false" if key == "thinking" else "text"
+    return f"“{key}” must be {what}, not {first['input']!r}"
+
+
+def _source_sentence(first: Any, entry: dict[Any, Any]) -> str:
+    _, *inner = first["loc"]
+    if len(inner) > 2:
+        kind = str(inner[1])
+        known = _SOURCES[kind].model_fields
+        if first["type"] == "extra_forbidden":
+            return f"a {kind} source has no “{inner[2]}”; it has {', '.join(sorted(known))}"
+        if first["type"] == "missing":
+            return f"a {kind} source needs {', '.join(sorted(known))}"
+    value = entry["target"]
+    source = value[inner[0]] if isinstance(value, list) and inner else value
+    return (
+        "a target source is one of {wheel: …}, {hub: owner/name}, {path: folder}, not"
+        f" {source!r}"
+    )
