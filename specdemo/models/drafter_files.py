@@ -11,11 +11,12 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from transformers import PreTrainedConfig
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from .validate import finite
 
 SHARD_BYTES = 9_500_000
@@ -62,11 +63,12 @@ def save_drafter(
             any.
     """
     folder = Path(folder)
-    fresh = folder.with_name(folder.name + ".part")
+    part = folder.with_name(folder.name + ".part")
     try:
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        _write_shards(stored_tensors(net, draft_vocab, int8), fresh)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        tensors = stored_tensors(net, draft_vocab, int8)
+        save_torch_state_dict(dict(sorted(tensors.items())), part, max_shard_size=SHARD_BYTES)
         generic = PreTrainedConfig().to_dict()
         config = {
             k: v
@@ -74,48 +76,20 @@ def save_drafter(
             if not (k.startswith("_") or (k in generic and generic[k] == v))
         }
         config["architectures"], config["dtype"] = [type(net).__name__], "bfloat16"
-        (fresh / "config.json").write_text(
+        (part / "config.json").write_text(
             json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8"
         )
-        (fresh / "README.md").write_text(card.rstrip() + "\n", encoding="utf-8")
+        (part / "README.md").write_text(card.rstrip() + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
-        fresh.replace(folder)
-    except OSError as error:
-        shutil.rmtree(fresh, ignore_errors=True)
+        part.replace(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(part, ignore_errors=True)
+        why = getattr(error, "strerror", None) or first_line(error)
         raise UserError(
-            f"The drafter could not be written to {folder} ({error.strerror}); free some space or"
-            " choose another folder."
+            f"The drafter could not be written to {folder} ({why}); free some space or choose"
+            " another folder."
         ) from None
     return folder
-
-
-def _write_shards(tensors: dict[str, torch.Tensor], folder: Path) -> None:
-    shards: list[dict[str, torch.Tensor]] = [{}]
-    used = 0
-    for name in sorted(tensors):
-        size = tensors[name].nbytes
-        if used + size > SHARD_BYTES and shards[-1]:
-            shards.append({})
-            used = 0
-        shards[-1][name] = tensors[name]
-        used += size
-    where: dict[str, str] = {}
-    for i, shard in enumerate(shards):
-        name = (
-            f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
-            if len(shards) > 1
-            else "model.safetensors"
-        )
-        save_file(shard, folder / name, metadata={"format": "pt"})
-        where.update(dict.fromkeys(shard, name))
-    if len(shards) > 1:
-        index = {
-            "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
-            "weight_map": where,
-        }
-        (folder / "model.safetensors.index.json").write_text(
-            json.dumps(index, indent=1) + "\n", encoding="utf-8"
-        )
 
 
 def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
@@ -129,10 +103,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     raw: dict[str, torch.Tensor] = {}
     for file in _shard_files(folder):
         try:
-            with safe_open(file, framework="pt") as shard:
-                raw.update(
-                    {name.removeprefix("model."): shard.get_tensor(name) for name in shard.keys()}
-                )  # noqa: SIM118
+            raw |= {name.removeprefix("model."): t for name, t in load_file(file).items()}
         except (SafetensorError, OSError, ValueError) as error:
             raise UserError(
                 f"The weights file {file} is damaged or cut short ({error}); fetch or train this"

