@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..hardware import clock_now
-from .attention import LayoutInvariantAttention
+from .attention import AttentionKind, LayoutInvariantAttention
 from .cost import VERIFY_WIDTH, WIDTHS, CostModel
 from .target import Target
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..models.block_drafter import BlockDrafter
     from .engine import Engine
 
-Pass = tuple[str, int]  # kind of attention, rows
+Pass = tuple[AttentionKind, int]  # kind of attention, rows
 
 
 # two of a pass's turns agree within this, else the least of them is not yet believed
@@ -50,7 +50,7 @@ def calibrate(
     def now() -> float:
         return clock_now(target.device)
 
-    def measure(kind: str, width: int) -> float:
+    def measure(kind: AttentionKind, width: int) -> float:
         began = now()
         nodes = 1 if width > 1 else 0
         logits, _ = target.verify(

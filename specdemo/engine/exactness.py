@@ -8,6 +8,7 @@ import torch
 
 from ..events import ExactCheck, FirstDifference
 from ..request import Request
+from .attention import AttentionKind
 from .cost import VERIFY_WIDTH
 from .lane import Lane
 
@@ -53,7 +54,7 @@ def _decode(
     spec: Lane,
     limit: int,
     width: int,
-    attention: str = "layout_invariant",
+    attention: AttentionKind = "layout_invariant",
 ) -> Lane:
     lane = Lane(
         engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention

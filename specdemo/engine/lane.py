@@ -27,6 +27,7 @@ from ..events import (
 )
 from ..request import Request
 from .accept import Accepted, accept
+from .attention import AttentionKind
 from .sampling import Noise, Rows
 from .text import StopRule
 from .verify_event import Round, RoundSeconds, verify_event
@@ -64,7 +65,7 @@ class Lane:
         max_new_tokens: int,
         drafter: Drafter | None = None,
         width: int | None = None,
-        attention: str = "layout_invariant",
+        attention: AttentionKind = "layout_invariant",
     ):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name: LaneName = "ar" if drafter is None else "spec"

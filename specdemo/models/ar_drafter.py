@@ -4,6 +4,8 @@ the target's own embedding and head.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -18,7 +20,7 @@ class ArDrafterConfig(DrafterConfig):
 
     model_type = "specdemo_ar_drafter"
 
-    def __init__(self, qk_norm=False, **more):
+    def __init__(self, qk_norm: bool = False, **more: Any) -> None:
         # without an __init__ of its own, transformers would not call the parent's
         super().__init__(qk_norm=qk_norm, **more)
 
@@ -49,7 +51,7 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
         rope, x = self.rope(positions, embeds.dtype), embeds
 
-        def attend(_, q, k, v):
+        def attend(_: Layer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
         for layer in self.layers:

@@ -10,6 +10,7 @@ the token at position anchor + k (no shift); slot 0 is the anchor itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,21 +47,21 @@ class BlockDrafterConfig(DrafterConfig):
 
     def __init__(
         self,
-        num_hidden_layers=4,
-        block_size=None,
-        num_target_layers=30,
-        target_layer_ids=None,
-        mask_token_id=None,
-        qk_norm=True,
-        context_projection="shared",
-        mask_embedding="token",
-        layer_types=None,
-        rope_parameters=None,
-        rope_scaling=None,
-        dflash_config=None,
-        markov_rank=0,
-        **more,
-    ):
+        num_hidden_layers: int = 4,
+        block_size: int | None = None,
+        num_target_layers: int = 30,
+        target_layer_ids: list[int] | None = None,
+        mask_token_id: int | None = None,
+        qk_norm: bool = True,
+        context_projection: Literal["own", "shared"] = "shared",
+        mask_embedding: Literal["learned", "token"] = "token",
+        layer_types: list[str] | None = None,
+        rope_parameters: dict[str, Any] | None = None,
+        rope_scaling: dict[str, Any] | None = None,
+        dflash_config: dict[str, Any] | None = None,
+        markov_rank: int = 0,
+        **more: Any,
+    ) -> None:
         nested = dflash_config or {}
         self.block_size = nested.get("block_size", 16) if block_size is None else block_size
         self.mask_token_id = nested.get("mask_token_id") if mask_token_id is None else mask_token_id
@@ -83,7 +84,8 @@ class BlockDrafterConfig(DrafterConfig):
 class BlockDrafter(TargetEmbeddings, PreTrainedModel):
     """See the module. Two ways in: :meth:`forward` is transformers' DFlash contract with gradients;
     :meth:`extend` and :meth:`hidden` are the fast path of every diffusion method here. Both give
-    the same numbers."""
+    the same numbers.
+    """
 
     config_class = BlockDrafterConfig
     markov_tables: MarkovTables | None = None  # the Markov head in use, where the drafter has one
@@ -139,6 +141,7 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             context: ``[B, c, H]`` from :meth:`context`, or None.
             positions: ``[B or 1, c + n]`` absolute positions of context, then of block rows.
             attend: ``(layer, q [B, Hq, n, D], k, v [B, Hkv, c + n, D]) -> [B, Hq, n, D]``.
+
         Returns:
             ``[B, n, H]`` normed hidden states, ready for the target's head.
         """
@@ -149,22 +152,22 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
 
     def forward(
         self,
-        noise_embeds,
-        context_hidden_states=None,
-        position_ids=None,
-        attention_mask=None,
-        cache=None,
-        past_key_values=None,
-        **_,
-    ):
+        noise_embeds: torch.Tensor,
+        context_hidden_states: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        cache: Any = None,
+        past_key_values: Any = None,
+        **_: Any,
+    ) -> BaseModelOutputWithPast:
         """transformers' DFlash contract (``DFlashTokenCandidateGenerator``).
 
         Args:
             noise_embeds: ``[B, block, H]`` target embeddings of the anchor and of mask tokens. With
                 a learned mask vector, slots from 1 on are taken to be masks and replaced by it.
             context_hidden_states: ``[B, c, taps * H]`` of the tokens committed since the last call.
-            position_ids: ``[B, c + block]``; attention_mask: ``[B, past + c + block]``, zeros are
-                never looked at.
+            position_ids: ``[B, c + block]``.
+            attention_mask: ``[B, past + c + block]``; zeros are never attended to.
             cache: a transformers cache that keeps K/V of context and block; the caller crops the
                 block away (before transformers 5.24 it is called past_key_values).
         """
@@ -181,15 +184,14 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             position_ids = past + torch.arange(count, device=rows.device)[None]
         allowed = None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
-        def attend(layer, q, k, v):
+        def attend(layer: Layer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if cache is not None:
                 k, v = cache.update(k, v, layer.index)
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
 
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.denoise(rows, context, position_ids, attend),
-            past_key_values=cache,
-        )
+        hidden = self.denoise(rows, context, position_ids, attend)
+        # every supported version of transformers takes the older name of the cache
+        return BaseModelOutputWithPast(hidden, past_key_values=cache)  # type: ignore[call-arg]
 
     # -- without gradients: the fast path ----------------------------------------------------------
 

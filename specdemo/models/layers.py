@@ -32,20 +32,20 @@ class DrafterConfig(PreTrainedConfig):
 
     def __init__(
         self,
-        qk_norm,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=4,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=None,
-        rms_norm_eps=1e-5,
-        rope_theta=None,
-        rope_parameters=None,
-        max_position_embeddings=8192,
-        vocab_size=49152,
-        **more,
-    ):
+        qk_norm: bool,
+        hidden_size: int = 576,
+        intermediate_size: int = 1536,
+        num_hidden_layers: int = 4,
+        num_attention_heads: int = 9,
+        num_key_value_heads: int = 3,
+        head_dim: int | None = None,
+        rms_norm_eps: float = 1e-5,
+        rope_theta: float | None = None,
+        rope_parameters: dict[str, Any] | None = None,
+        max_position_embeddings: int = 8192,
+        vocab_size: int = 49152,
+        **more: Any,
+    ) -> None:
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.num_hidden_layers = num_hidden_layers
