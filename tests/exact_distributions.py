@@ -1,4 +1,4 @@
-"""A target and drafters whose every law is known, and the law that one round of ``accept``
+"""A target and drafters whose every distribution is known, and the distribution that one round of ``accept``
 leaves.
 """
 
@@ -147,7 +147,7 @@ def forgetful(world: World, k: int) -> list[tuple[float, Draft]]:
 
 
 class Script:
-    """Takes the coins' place and walks every branch with its probability."""
+    """Takes the place of the random draws and walks every branch with its probability."""
 
     def __init__(self) -> None:
         self.prefix: list[int] = []
@@ -197,7 +197,7 @@ def outcomes(world: World, draft: Draft, rule: str, monkeypatch) -> list[tuple[f
 
 
 def distance(world: World, cases, rule: str, monkeypatch) -> float:
-    """Total variation between the target's law of three-token strings and that of one round,
+    """Total variation between the target's distribution of three-token strings and that of one round,
     continued by the target.
     """
     p1, p2, p3 = (p.double() for p in world.p)

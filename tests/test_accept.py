@@ -1,4 +1,4 @@
-"""The acceptance rules against the target's law: exactly, by enumerating every coin, and by χ² with
+"""The acceptance rules against the target's distribution: exactly, by enumerating every random draw, and by χ² with
 the real generator.
 """
 
@@ -88,15 +88,15 @@ def test_point_mass_over_any_tree_is_exact(rule, monkeypatch):
 
 
 def chi_square(world: World, cases, rule: str, samples: int, seed: int = 1) -> float:
-    """p-value of the first two tokens of ``samples`` rounds against the target's law."""
+    """p-value of the first two tokens of ``samples`` rounds against the target's distribution."""
     generator = torch.Generator().manual_seed(seed)
     weights = torch.tensor([weight for weight, _ in cases])
     rows = [Tree(world, draft) for _, draft in cases]
-    coins = torch.Generator().manual_seed(seed + 1)
+    accept_rng = torch.Generator().manual_seed(seed + 1)
     texts = []
     for case in torch.multinomial(weights, samples, replacement=True, generator=generator).tolist():
         draft = cases[case][1]
-        texts.append(text(draft, accept(draft, rows[case], rule, coins))[:2])
+        texts.append(text(draft, accept(draft, rows[case], rule, accept_rng))[:2])
     first = torch.tensor([t[0] for t in texts])
     # where the round wrote one token only
     second = torch.multinomial(world.p[1][first], 1, generator=generator)[:, 0]
@@ -108,7 +108,7 @@ def chi_square(world: World, cases, rule: str, samples: int, seed: int = 1) -> f
 
 
 def p_value(counts: torch.Tensor, expected: torch.Tensor) -> float:
-    rare = expected < 5  # pooled, so that the χ² law holds
+    rare = expected < 5  # pooled, so that the χ² distribution holds
     if rare.any():
         counts, expected = (torch.cat([x[~rare], x[rare].sum()[None]]) for x in (counts, expected))
     statistic = ((counts - expected) ** 2 / expected).sum()
@@ -140,7 +140,7 @@ def test_chi_square_by_sampling(name, eight):
     ],
 )
 def test_chi_square_of_drawn_outcomes(name, eight, monkeypatch):
-    """400,000 rounds: drafts drawn from the drafter's law, outcomes from the branch probabilities
+    """400,000 rounds: drafts drawn from the drafter's distribution, outcomes from the branch probabilities
     of ``accept`` itself.
     """
     rule, make = (RIGHT | WRONG)[name]
@@ -151,16 +151,16 @@ def test_chi_square_of_drawn_outcomes(name, eight, monkeypatch):
         for weight, draft in cases:
             shares.setdefault(tuple(draft.tokens), [0.0, draft])[0] += weight
         cases = [(weight, draft) for weight, draft in shares.values()]
-    law = torch.zeros(8, 8, dtype=torch.float64)
+    distribution = torch.zeros(8, 8, dtype=torch.float64)
     for weight, draft in cases:
         for chance, string in outcomes(eight, draft, rule, monkeypatch):
             if len(string) == 1:
-                law[string[0]] += weight * chance * eight.p[1][string[0]]
+                distribution[string[0]] += weight * chance * eight.p[1][string[0]]
             else:
-                law[string[0], string[1]] += weight * chance
+                distribution[string[0], string[1]] += weight * chance
     samples, generator = 400_000, torch.Generator().manual_seed(3)
     counts = torch.bincount(
-        torch.multinomial(law.flatten(), samples, replacement=True, generator=generator),
+        torch.multinomial(distribution.flatten(), samples, replacement=True, generator=generator),
         minlength=64,
     ).double()
     p = p_value(counts, (eight.p[0][:, None] * eight.p[1]).flatten().double() * samples)

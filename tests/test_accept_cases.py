@@ -1,4 +1,4 @@
-"""The acceptance rules case by case: strict coins, empty residuals, NaN, the bonus row, refusals
+"""The acceptance rules case by case: strict draws, empty residuals, NaN, the bonus row, refusals
 (C12 to C19).
 """
 
@@ -47,12 +47,12 @@ class Coins:
         self.value = value
 
     def __call__(self, generator, most):
-        accept_rng = DICE(generator, 0)
+        accept_rng = RNG(generator, 0)
         accept_rng._uniforms = itertools.repeat(self.value)
         return accept_rng
 
 
-DICE = module.AcceptanceRng
+RNG = module.AcceptanceRng
 
 
 def chain(tokens: list[int], *q: list[float]) -> Draft:

@@ -102,8 +102,8 @@ def imports_of(code: str, where: str, tmp_path: Path) -> set[str]:
 
 def test_events_and_methods_load_without_torch_and_gradio():
     code = (
-        "import sys, specdemo.events, specdemo.traces, specdemo.drafters; assert 'torch' not in sys.modules and"
-        " 'gradio' not in sys.modules"
+        "import sys, specdemo.events, specdemo.traces, specdemo.drafters;"
+        " assert 'torch' not in sys.modules and 'gradio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -21,7 +21,7 @@ from specdemo.traces import dump_trace, parse_trace
 torch.set_num_threads(1)
 
 
-def test_exact_check_and_its_teeth():
+def test_the_exact_check_notices_a_changed_bit():
     """Bit for bit against the fixed width; a lane whose cache was tampered with fails."""
     engine = tiny_engine()
     truth = write(engine, max_new=24).output

@@ -121,9 +121,7 @@ def frame(
     the likeliest) and whether it is still a mask.
     """
     shown = list(ids) if ids is not None else [row[0][0] for row in rows]
-    conf: list[float | None] = [
-        dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)
-    ]
+    conf = [dict(row).get(token, 0.0) for row, token in zip(rows, shown, strict=True)]
     return Denoise(
         ids=shown,
         masked=list(masked) if masked is not None else [False] * len(rows),
