@@ -1,5 +1,5 @@
-"""A target and drafters whose every distribution is known, and the distribution that one round of ``accept``
-leaves.
+"""A target and drafters whose every distribution is known, and the distribution that one round of
+``accept`` leaves.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def outcomes(world: World, draft: Draft, rule: str, monkeypatch) -> list[tuple[f
 
 
 def distance(world: World, cases, rule: str, monkeypatch) -> float:
-    """Total variation between the target's distribution of three-token strings and that of one round,
-    continued by the target.
+    """Total variation between the target's distribution of three-token strings and that of one
+    round, continued by the target.
     """
     p1, p2, p3 = (p.double() for p in world.p)
     target = p1[:, None, None] * p2[..., None] * p3

@@ -1,5 +1,5 @@
-"""The acceptance rules against the target's distribution: exactly, by enumerating every random draw, and by χ² with
-the real generator.
+"""The acceptance rules against the target's distribution: exactly, by enumerating every random
+draw, and by χ² with the real generator.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def test_chi_square_by_sampling(name, eight):
     ],
 )
 def test_chi_square_of_drawn_outcomes(name, eight, monkeypatch):
-    """400,000 rounds: drafts drawn from the drafter's distribution, outcomes from the branch probabilities
-    of ``accept`` itself.
+    """400,000 rounds: drafts drawn from the drafter's distribution, outcomes from the branch
+    probabilities of ``accept`` itself.
     """
     rule, make = (RIGHT | WRONG)[name]
     cases = make(eight)
