@@ -7,10 +7,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..request import Request
+
+if TYPE_CHECKING:
+    from ..bench.schema import Report
 
 
 class Backend:
@@ -42,7 +45,7 @@ class Backend:
         prompts: list[tuple[str, str]],
         new_tokens: int,
         cancel: threading.Event,
-    ) -> Iterator[tuple[float, dict[str, Any] | None, str]]:
+    ) -> Iterator[tuple[float, Report | None, str]]:
         """A short bench over (category, prompt) pairs: (fraction done, report so far or None, what
         comes next).
         """

@@ -13,7 +13,7 @@ import gradio as gr
 from ..errors import UserError
 from .examples import EXAMPLES
 from .jobs import BenchJob
-from .server import BROKEN, Server, progress_text
+from .server import BROKEN, Server, progress_text, session_of
 
 if TYPE_CHECKING:
     from ..bench.schema import Report
@@ -102,7 +102,7 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
         gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(PLOTS)
     ]
     outputs = [words, *plots]
-    quiet = {"api_visibility": "private", "show_progress": "minimal"}
+    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 
     def open_report(name: str | None) -> list[Any]:
         return read(files.get(name or ""))
@@ -138,16 +138,16 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         state = gr.Markdown("", elem_id="bench-status")
 
     def enter(request: gr.Request, names: list[str], texts: list[str], new: float) -> str:
-        return server.queue.enter(request.session_hash, BenchJob(names, texts, int(new)))
+        return server.queue.enter(session_of(request), BenchJob(names, texts, int(new)))
 
     def take_turn(number: str) -> Iterator[list[Any]]:
         yield from measure(server, number, len(outputs))
 
     def end(request: gr.Request) -> str:
-        server.queue.stop(request.session_hash)
+        server.queue.stop(session_of(request))
         return "Stopping …"
 
-    at_once = {
+    at_once: dict[str, Any] = {
         "queue": False,
         "show_progress": "hidden",
         "api_visibility": "private",

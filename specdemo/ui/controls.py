@@ -1,5 +1,5 @@
-"""The controls beside the race: one group of sliders a method, built from its parameter
-dataclass.
+"""One group of controls for each method, built from its parameters; what a share link fills in; and
+the limits of one request.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Limits:
     def check(self, prompt: str, new_tokens: float) -> None:
         if len(prompt) > self.prompt_chars:
             raise UserError(
-                f"The prompt has {len(prompt):,} characters and this page reads at most"
+                f"The prompt has {len(prompt):,} characters and this page accepts at most"
                 f" {self.prompt_chars:,}; shorten it."
             )
         if not 1 <= new_tokens <= self.new_tokens or new_tokens != int(new_tokens):
@@ -63,6 +63,7 @@ def control(parameter: Parameter) -> gr.components.Component:
         return gr.Checkbox(**shared)
     if parameter.kind == "choice":
         return gr.Dropdown(list(parameter.options), **shared)
+    assert parameter.low is not None and parameter.high is not None  # every number has limits
     return gr.Slider(parameter.low, parameter.high, step=parameter.step, **shared)
 
 
@@ -125,9 +126,9 @@ def fits(params: type[MethodParams], name: str, value: Any) -> bool:
 
 def rule_choices(method: Any) -> list[tuple[str, str]]:
     words = {
-        "match": "match: the very same tokens",
+        "match": "match: the same tokens",
         "ratio": "ratio: the same distribution",
-        "point-mass": "point mass: the same distribution",
+        "point-mass": "point-mass: the same distribution",
     }
     return [(words.get(rule, rule), rule) for rule in method.rules]
 

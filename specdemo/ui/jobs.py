@@ -89,7 +89,7 @@ def make_job(
     return RaceJob(pair, request, stepping, local_browser)
 
 
-def _number(value: Any) -> float:
+def _number(value: Any) -> Any:
     """``value`` as a number, an int where it is whole: a slider gives 16.0, a client may send
     "16".
     """
@@ -99,7 +99,6 @@ def _number(value: Any) -> float:
         amount = math.nan
     if not math.isfinite(amount):
         raise UserError(
-            "New tokens, temperature, top-p and seed must be numbers; put in their usual values"
-            " again."
+            "New tokens, temperature, top-p and seed must be numbers; enter a number for each."
         )
     return int(amount) if amount.is_integer() else amount

@@ -1,9 +1,9 @@
-"""The lesson as data: words, the recording each step stands on, the moment, and the parts of the
+"""The lesson as data: its texts, the recording each step shows, the moment, and the parts of the
 view it points at.
 
-``trace`` names a file of ``assets/traces``; ``moment`` says where the playhead stands (``round``:
-best, worst, broken, bonus, branching or a number; ``stage``: denoise, draft, verify; ``at``: end;
-``play``: run it); ``points`` name ``data-part`` attributes.
+``trace`` names a file of ``assets/traces``; ``moment`` says where the playhead is (``round``: best,
+broken, branching or a number; ``stage``: denoise, draft, verify; ``at``: end; ``play``: run it);
+``points`` name ``data-part`` attributes.
 """
 
 from __future__ import annotations
@@ -12,21 +12,17 @@ from typing import Any
 
 STEPS: list[dict[str, Any]] = [
     {
-        "title": "One word at a time",
+        "title": "One token per pass",
         "text": [
-            (
-                "A language model writes one token, reads it back, writes the next. Every token"
-                " needs a full pass through all the weights of the model."
-            ),
-            (
-                "The pass is slow because the weights must be fetched from memory, not because"
-                " there is much to calculate. The arithmetic units mostly wait."
-            ),
+            "A language model computes one token, appends it to its input, and computes the next."
+            " Every token needs a full pass through all the weights of the model.",
+            "The pass is slow because the weights must be read from memory, not because there is"
+            " much to calculate. The arithmetic units are mostly idle.",
         ],
-        "look": "the left lane. Each step of its clock buys exactly one token.",
+        "look": "the left lane. Each pass of the target yields exactly one token.",
         "teacher": (
-            "Ask: if the machine mostly waits for weights, what would eight tokens in one pass"
-            " cost? The answer is step 2."
+            "Ask: if the pass mostly waits for weights, what does a pass over eight tokens cost?"
+            " The answer is step 2."
         ),
         "trace": "block",
         "moment": {"play": True},
@@ -39,47 +35,40 @@ STEPS: list[dict[str, Any]] = [
             "options": ["about 160 ms", "about 25 ms", "about 20 seconds"],
             "answer": 1,
             "why": (
-                "Nearly the same: the weights are fetched once for all eight. This slack is what"
-                " speculative decoding spends."
+                "Nearly the same: the weights are read once for all eight. Speculative decoding"
+                " uses this."
             ),
         },
     },
     {
         "title": "Draft, then verify",
         "text": [
-            (
-                "A small drafter guesses several tokens ahead. The big model, the target, reads all"
-                " guesses in one pass and keeps those it would have written itself."
-            ),
-            "A round that keeps four drafts writes five tokens for the price of about one pass.",
+            "A small drafter proposes several tokens. The large model, the target, verifies all of"
+            " them in one pass and accepts those that it would have chosen itself.",
+            "A round that accepts four drafted tokens yields five tokens for the cost of about one"
+            " pass.",
         ],
-        "look": (
-            "the right lane. A capsule is one round: everything in it came from one pass of the"
-            " target."
-        ),
+        "look": "the right lane. A capsule is one round: all its tokens come from one target pass.",
         "trace": "block",
         "moment": {"play": True},
         "points": ["lane-spec"],
     },
     {
-        "title": "Masks instead of one by one",
+        "title": "A block of masks",
         "text": [
-            (
-                "The drafter here is a diffusion model. It does not guess token after token: it"
-                " gets a row of masks and fills in all of them at the same time."
-            ),
-            (
-                "It can also take several denoising steps: fill in what it is sure of, look again,"
-                " fill in the rest."
-            ),
+            "The drafter here is a diffusion model. It does not draft token after token: it takes a"
+            " block of masks and predicts all of them in the same pass.",
+            "It can also take several denoising steps: fill the masks of which it is most"
+            " confident, run again, fill the rest.",
         ],
         "look": (
-            "a row is a step, a column is a position. Shade shows how sure the drafter is; hatched"
-            " cells are still masks."
+            "a row is a denoising step, a column is a position. The shade is the drafter's"
+            " confidence; hatched cells are still masks."
         ),
         "teacher": (
-            "Compare with autoregressive drafting: there the drafter needs one pass for each guess,"
-            " so long drafts are expensive. Here a long draft costs the same as a short one."
+            "Compare with autoregressive drafting: there each drafted token needs a pass of the"
+            " drafter, so long drafts are expensive. Here a long draft costs the same as a short"
+            " one."
         ),
         "trace": "specdiff",
         "moment": {"round": "best", "stage": "draft"},
@@ -87,12 +76,12 @@ STEPS: list[dict[str, Any]] = [
         "points": ["round"],
     },
     {
-        "title": "How many will survive?",
+        "title": "How many are accepted?",
         "text": [
-            "The draft is ready, the target has not looked at it yet. Read the text so far and the"
-            " draft, then guess."
+            "The draft is complete, the target has not verified it yet. Read the text so far and"
+            " the draft, then guess how many tokens the target accepts."
         ],
-        "look": "the grey dotted words at the end of the right lane: drafted, not checked.",
+        "look": "the grey dotted tokens at the end of the right lane: drafted, not verified yet.",
         "trace": "block",
         "moment": {"round": "broken", "stage": "draft"},
         "tab": "denoise",
@@ -100,17 +89,14 @@ STEPS: list[dict[str, Any]] = [
         "ask": {"kind": "accepted"},
     },
     {
-        "title": "Corrected, or a bonus",
+        "title": "Correction or bonus",
         "text": [
-            (
-                "Where a draft is wrong, the target's own token takes its place: the pass has"
-                " computed it anyway. So a round always writes at least one token, like plain"
-                " decoding."
-            ),
-            "If every draft was right, the target's next token comes on top: the bonus.",
+            "Where a drafted token is rejected, the target's own token replaces it: the pass has"
+            " computed it anyway. So a round yields at least one token, as plain decoding does.",
+            "If every drafted token is accepted, the target's next token is added: the bonus.",
         ],
         "look": (
-            "the shapes: underlined = accepted draft, dashed box with ▲ = corrected, double line"
+            "the shapes: underlined = accepted draft, dashed box with ▲ = correction, double line"
             " with + = bonus, struck through = rejected."
         ),
         "trace": "block",
@@ -118,48 +104,43 @@ STEPS: list[dict[str, Any]] = [
         "points": ["legend", "lane-spec"],
     },
     {
-        "title": "Why nothing is lost",
+        "title": "Why it is lossless",
         "text": [
-            (
-                "The target decides every token. A draft is kept only if the target, at that place,"
-                " would have chosen the same token, also when it samples: its random draw is made once"
-                " for each position and both lanes use the same throw."
-            ),
-            (
-                "So both lanes write the same text, token for token. The drafter changes the speed,"
-                " never the words."
-            ),
+            "The target decides every token. A drafted token is accepted only if the target chooses"
+            " the same token at that position, also when it samples: the random number of a"
+            " position is drawn once and is the same in both lanes.",
+            "So both lanes write the same text, token for token. The drafter changes the speed,"
+            " never the text.",
         ],
         "look": (
-            "the verdict. It compares both lanes id for id, and says where they differ if they do."
+            "the verdict. It compares both lanes token by token, and says where they differ if they"
+            " do."
         ),
         "teacher": (
-            "There are also rules that keep the probability law instead of the very sample (“ratio”"
-            " in the settings). Good question for the class: how would you test that?"
+            "There are also rules that keep the target's distribution instead of the same sample"
+            " (“ratio” in the settings). A good question for the class: how is that tested?"
         ),
         "trace": "block",
         "moment": {"at": "end"},
         "points": ["verdict"],
         "ask": {
-            "question": "What happens to the text if the drafter is terrible?",
+            "question": "What happens to the text if the drafter is very bad?",
             "options": ["It gets worse", "It stays the same, only slower", "It stops"],
             "answer": 1,
-            "why": "Wrong drafts are thrown away. The price of a bad drafter is time.",
+            "why": "Wrong drafts are rejected. A bad drafter costs time, not quality.",
         },
     },
     {
         "title": "The lattice",
         "text": [
-            (
-                "A diffusion drafter answers all positions at once, so it offers several candidates"
-                " everywhere, but they need not fit together: the best word here and the best word"
-                " there may come from two different sentences."
-            ),
-            "A search through this lattice looks for a path whose words follow from one another.",
+            "A diffusion drafter predicts all positions at once, so it offers several candidates at"
+            " each, but they need not fit together: the best candidate of one position and the best"
+            " of the next may belong to two different sentences.",
+            "A search through this lattice looks for a path whose tokens follow from one another.",
         ],
         "look": (
-            "columns are positions, rows are candidates. The thick line is the path that was sent"
-            " to the target, ★ is the target's own choice."
+            "columns are positions, rows are candidates. The thick line is the path that the target"
+            " verified, ★ is the target's own choice."
         ),
         "trace": "diffuspec",
         "moment": {"round": "best", "stage": "verify"},
@@ -167,13 +148,11 @@ STEPS: list[dict[str, Any]] = [
         "points": ["round"],
     },
     {
-        "title": "Where will it break?",
+        "title": "Where is the first rejection?",
         "text": [
-            (
-                "One wrong token spoils everything behind it. From the drafter's own confidence one"
-                " can guess where the first wrong token will be: r(i) = c₁·c₂…cᵢ·(1 − cᵢ₊₁)."
-            ),
-            "A second draft that starts again at the likeliest break is a cheap insurance.",
+            "After the first rejected token the rest of the draft is lost. The drafter's confidence"
+            " c says how likely the draft ends after position i: r(i) = c₁·c₂…cᵢ·(1 − cᵢ₊₁).",
+            "A second draft that starts at the likeliest of these positions costs little.",
         ],
         "look": "the bars above the tree, and ▼ where new branches were drafted.",
         "trace": "d2sd",
@@ -184,19 +163,13 @@ STEPS: list[dict[str, Any]] = [
     {
         "title": "Trees",
         "text": [
-            (
-                "The target can check a whole tree of guesses in one pass: each branch sees only"
-                " its own beginning. Second choices are insurance as well, and they cost only a few"
-                " more rows."
-            ),
-            (
-                "How big should the tree be? As long as another row brings more expected tokens"
-                " than it costs time on this machine."
-            ),
+            "The target can verify a whole tree of drafts in one pass: each branch attends only to"
+            " its own ancestors. A second candidate at a position costs only one more row.",
+            "How large should the tree be? Another row pays as long as the tokens it is expected to"
+            " add are worth more than its time on this machine.",
         ],
         "look": (
-            "the thick path: the branch that survived. Was it the drafter's first choice"
-            " everywhere?"
+            "the thick path: the accepted branch. Was it the drafter's first choice everywhere?"
         ),
         "trace": "tree",
         "moment": {"round": "branching", "stage": "verify"},
@@ -204,7 +177,7 @@ STEPS: list[dict[str, Any]] = [
         "points": ["round"],
     },
     {
-        "title": "One knob: denoising steps",
+        "title": "One setting: denoising steps",
         "text": [
             "More denoising steps make better drafts, but each step costs a pass of the drafter."
             " Switch between the recordings: same prompt, same model, one setting changed."
@@ -223,22 +196,18 @@ STEPS: list[dict[str, Any]] = [
         },
     },
     {
-        "title": "When it does not help",
+        "title": "When it does not pay",
         "text": [
-            (
-                "Drafting and checking cost time in every round. If few drafts survive, because the"
-                " text is surprising or the drafter knows little about it, the right lane falls"
-                " behind."
-            ),
-            (
-                "The page says so. A good method notices it too and goes back to plain decoding"
-                " until drafts pay again."
-            ),
+            "Drafting and verifying cost time in every round. If few drafted tokens are accepted,"
+            " because the text is hard to predict or unlike the drafter's training data, the right"
+            " lane is slower.",
+            "The page shows it. A good method measures it too and returns to plain decoding until"
+            " drafts pay again.",
         ],
         "look": "the speed-up chart: above the dashed line drafting pays, below it does not.",
         "teacher": (
-            "Try prompts of different kinds on the Race tab: sums and code are predictable,"
-            " translation and free stories are not."
+            "Try prompts of different kinds on the Race tab: arithmetic and code are predictable,"
+            " translation and stories are not."
         ),
         "trace": "hard",
         "moment": {"at": "end"},
@@ -246,21 +215,17 @@ STEPS: list[dict[str, Any]] = [
         "cost": True,
     },
     {
-        "title": "Now you",
+        "title": "Your own race",
         "text": [
-            (
-                "Open the Race tab, type a prompt, choose a method and press Run. Everything you"
-                " saw here works there: space plays, arrows step, Home and End jump, a click on a"
-                " word opens its round."
-            ),
-            (
-                "Download the trace or the web page to keep a run; the share link lets somebody"
-                " else run the same one."
-            ),
+            "Open the Race tab, type a prompt, choose a method and press Run. All that you saw here"
+            " works there: space plays, arrows step, Home and End jump, a click on a token opens"
+            " its round.",
+            "Download the trace or the web page to keep a race; the share link lets somebody else"
+            " run the same one.",
         ],
         "look": (
-            "the fastest method on the same kind of prompt, recorded on the machine named under the"
-            " prompt."
+            "the fastest method on the same kind of prompt, recorded on the machine named below the"
+            " lanes."
         ),
         "trace": "best",
         "moment": {"play": True},

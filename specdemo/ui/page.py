@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ..bench.html import stylesheet
+from ..drafters import METHODS
 from ..paths import ROOT
 from . import lesson
 from .backend import Backend
@@ -58,8 +59,6 @@ def build_demo(
     tested.
     """
     limits = limits or Limits.from_env()
-    if methods is None:
-        from ..drafters import METHODS as methods
     if pairs is None:
         from ..models.pairs import load_pairs
 
@@ -67,7 +66,7 @@ def build_demo(
         if not limits.every_pair:
             # a public Space loads nothing but the embedded pair
             pairs = dict(list(pairs.items())[:1])
-    server = Server(backend or Backend(), methods, pairs, limits, assets / "traces")
+    server = Server(backend or Backend(), methods or METHODS, pairs, limits, assets / "traces")
     with gr.Blocks(title="SpecDemo", analytics_enabled=False) as demo:
         gr.Markdown(
             "# SpecDemo\nThe same text, decoded twice: one token per pass of the model, and with"
@@ -105,7 +104,8 @@ def add_api(server: Server) -> None:
     """The public endpoint ``/race``."""
     default, first_pair = first_method(server), next(iter(server.pairs))
 
-    def race(
+    # the annotation of the result is what Gradio documents: one message
+    def race(  # type: ignore[misc]
         prompt: str,
         method: str = default,
         max_new_tokens: int = 64,
@@ -115,7 +115,7 @@ def add_api(server: Server) -> None:
         rule: str = "match",
         pair: str = first_pair,
         params: dict = {},  # noqa: B006 - Gradio reads the default's type
-    ) -> str:  # one message; Gradio documents it by this annotation
+    ) -> str:
         """Run one race and stream its events.
 
         Every message is JSON text: a list of new events, each an object with a "kind". The last

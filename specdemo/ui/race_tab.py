@@ -14,7 +14,7 @@ from .messages import Error, Events, Run, pack
 from .server import Server
 
 FIRST = ("best", "d2sd", "specdiff", "block")  # which method, and which recording, is shown first
-QUIET = {"api_visibility": "private", "show_progress": "hidden"}
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 AT_ONCE = QUIET | {"queue": False, "trigger_mode": "multiple"}
 
 
@@ -140,7 +140,7 @@ class RaceTab:
 
     def _form(self, values: tuple[Any, ...]) -> RaceForm:
         params = self.controls.values(values[1], list(values[8:]))
-        return RaceForm(*values[:8], params=params)
+        return RaceForm(*[*values[:8], params])
 
     def _on_buttons(self) -> None:
         def on_run(request: gr.Request, *values: Any) -> tuple[Any, str]:
@@ -153,7 +153,7 @@ class RaceTab:
             return self.server.step(request, self._form(values))
 
         ticket = gr.State("")
-        when_its_turn_comes = {
+        when_its_turn_comes: dict[str, Any] = {
             "fn": self.server.run,
             "inputs": ticket,
             "outputs": self.view,
@@ -219,8 +219,8 @@ class RaceTab:
         news = gr.skip()
         if wrong:
             news = Error(
-                f"This link asks for what is not here ({', '.join(wrong)}); the usual values were"
-                " put in their place."
+                f"This link has unknown or invalid values ({', '.join(wrong)}); the usual values"
+                " are used instead."
             ).to_dict()
         return [
             *map(update, ("prompt", "method", "pair")),

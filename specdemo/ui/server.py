@@ -143,28 +143,28 @@ class Server:
 
     def enter(self, request: gr.Request, form: RaceForm, stepping: bool = False) -> tuple[Any, str]:
         """(message for the view, a ticket for a run of this form)."""
-        self.last[request.session_hash] = form
+        self.last[session_of(request)] = form
         local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
         job: RaceJob | UserError
         try:
             job = self.make_job(form, stepping, local)
         except UserError as error:
             job = error  # shown when its turn comes, after what runs now
-        ticket = self.queue.enter(request.session_hash, job)
+        ticket = self.queue.enter(session_of(request), job)
         text = _position_text(self.queue.position(ticket), stepping)
         asked = job.to_dict() if isinstance(job, RaceJob) else None
         return (Queued(asked, text).to_dict() if asked or text else gr.skip()), ticket
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the ticket's event between two rounds."""
-        waiting = self.queue.stop(request.session_hash)
+        waiting = self.queue.stop(session_of(request))
         return Ended(text="Stopped before it began." if waiting else "").to_dict()
 
     def step(self, request: gr.Request, form: RaceForm) -> tuple[Any, Any]:
         """(message, ticket or no change): the same form again only moves the playhead one round
         on.
         """
-        if self.last.get(request.session_hash) == form:
+        if self.last.get(session_of(request)) == form:
             return Advance().to_dict(), gr.skip()
         return self.enter(request, form, stepping=True)
 
@@ -184,8 +184,8 @@ class Server:
 
     def forget(self, request: gr.Request) -> None:
         """A tab was closed: end its race, drop what was remembered of it."""
-        self.queue.leave(request.session_hash)
-        self.last.pop(request.session_hash, None)
+        self.queue.leave(session_of(request))
+        self.last.pop(session_of(request), None)
 
     def loading(self, pair: str) -> Iterator[str]:
         """Sentences about the model being loaded, until it is there. Only a run, which waits its
@@ -206,6 +206,11 @@ class Server:
                 "The model could not be loaded; the details are in the log of the program. The"
                 " recordings and the lesson work without it."
             )
+
+
+def session_of(request: gr.Request) -> str:
+    """The id of one open page."""
+    return request.session_hash or ""
 
 
 def _position_text(position: int, stepping: bool) -> str:

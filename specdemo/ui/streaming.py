@@ -68,7 +68,8 @@ class Runs:
     def open(self, run: str) -> list[dict[str, Any]]:
         """An empty list to which the run's events are appended; the oldest run is forgotten."""
         with self.changed:
-            self.runs[run] = events = []
+            events: list[dict[str, Any]] = []
+            self.runs[run] = events
             while len(self.runs) > self.kept:
                 self.drawn.pop(self.runs.popitem(last=False)[0], None)
         return events
