@@ -1,5 +1,5 @@
 """SpecDiff: a masked diffusion model denoises γ masks in T steps, so a draft costs T passes, not γ
-(arXiv 2408.05636, section 4).
+(arXiv 2408.05636).
 
 Difference from the paper: a step fills an equal share of the masks, the most confident or the
 leftmost first, where the paper's sampler fills each mask with probability (t − s) / t.
