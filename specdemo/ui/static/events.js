@@ -6,7 +6,7 @@ import { clamp, list, maybe, num, record, str } from "./format.js";
 
 export const FORMAT = "specdemo-trace";
 export const VERSION = 2;
-export const SOURCES = ["accepted", "correction", "bonus", "plain"];
+const SOURCES = ["accepted", "correction", "bonus", "plain"];
 
 const lane = (value) => (value === "ar" ? "ar" : "spec");
 

@@ -12,11 +12,11 @@ import { stateAtPlayhead } from "./playhead.js";
 import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
 import { Score } from "./score.js";
+import { Announcer, Banner } from "./status.js";
 import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
 
 const VISIBLE_RACE = 260; // pixels of the window that player and a few lines of the lanes need
-const SPEAK_MS = 4000; // between two announcements while things move
 const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "checked" };
 
 /** The page sends events as text: Gradio would patch nested data piece by piece. */
@@ -45,11 +45,11 @@ export class View {
     this.autoplay = false; // play as soon as there are events
     this.following = true; // the newest text stays in sight
     this.shownStart = null; // the start event whose words are on screen
-    this.spokenRound = -1; // the round announced last, and when
-    this.spokeAt = 0;
 
     this.root = h("div", { class: "sd", "data-theme": "light" });
     this.tip = new Tip(this.root);
+    this.banner = new Banner();
+    this.announcer = new Announcer();
     this.player = new Player(this);
     this.lanes = { ar: new Lane("ar", this), spec: new Lane("spec", this) };
     this.score = new Score();
@@ -66,15 +66,13 @@ export class View {
     this.badge = h("span", { class: "sd-badge", text: "recording" });
     this.prompt = h("p", { class: "sd-prompt", dir: "auto" });
     this.facts = h("p", { class: "sd-facts" });
-    this.banner = h("p", { class: "sd-banner", hidden: true });
-    this.spoken = h("p", { class: "sd-sr", role: "status", "aria-live": "polite" });
     this.root.append(
       h(
         "div",
         { class: "sd-head", "data-part": "head" },
         h("div", { class: "sd-headline" }, this.badge, this.prompt),
       ),
-      this.banner,
+      this.banner.root,
       this.score.root,
       h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root),
       legend((show) => this.root.classList.toggle("sd-hide-rejected", !show)),
@@ -83,7 +81,7 @@ export class View {
       this.roundView.root,
       this.charts.root,
       this.saveBar.root,
-      this.spoken,
+      this.announcer.root,
     );
   }
 
@@ -158,7 +156,7 @@ export class View {
     this.badge.textContent = live ? "live" : run.badge || "recording";
     this.badge.classList.toggle("sd-badge-live", live);
     this.autoplay = !live && run.play !== false && !reducedMotion();
-    this.spokenRound = -1;
+    this.announcer.reset();
     if (live && this.asked) {
       // until its own start event comes: the model may still be loading
       this.trace.start = typed({ ...this.asked, kind: "start" });
@@ -178,7 +176,7 @@ export class View {
       this.fetchMissing();
       return;
     }
-    if (offset === 0 && !have && events.length && !this.showsError) this.say("", "status");
+    if (offset === 0 && !have && events.length && !this.banner.showsError) this.say("", "status");
     for (const event of events.slice(have - offset)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
@@ -223,7 +221,7 @@ export class View {
     this.closeLive();
     this.catchUp(total);
     const { events, done } = this.trace;
-    if (!this.showsError) {
+    if (!this.banner.showsError) {
       if (events.length && events.length >= this.total && !done)
         this.say("Stopped. What was written so far stays here.", "status");
       else if (wasRunning && !this.total)
@@ -253,21 +251,9 @@ export class View {
     this.badge.classList.toggle("sd-badge-live", whole);
   }
 
-  get showsError() {
-    return !this.banner.hidden && this.banner.classList.contains("sd-banner-error");
-  }
-
   /** A sentence above the race; `kind` is status or error. */
   say(text, kind) {
-    this.banner.textContent = text;
-    this.banner.hidden = !text;
-    this.banner.className = `sd-banner sd-banner-${kind}`;
-    this.banner.setAttribute("role", kind === "error" ? "alert" : "status");
-    if (kind === "error" && this.root.checkVisibility()) {
-      const { top, bottom } = this.banner.getBoundingClientRect();
-      // on a phone the button that was pressed is far above
-      if (top < 0 || bottom > innerHeight - 100) this.banner.scrollIntoView({ block: "center" });
-    }
+    this.banner.show(text, kind);
   }
 
   /** Shows a recording that did not come from the server. */
@@ -322,21 +308,9 @@ export class View {
     );
     this.roundView.update(index, stage, upto);
     this.score.update(trace, state, differs);
-    this.charts.update({ ar, spec }, t, state.rounds, !this.running && !player.playing);
-    if (round && stage === "verify") this.speak(round);
-  }
-
-  /** Announces a checked round to screen readers, not too often while things move. */
-  speak(round) {
-    if (round.index === this.spokenRound) return;
-    const now = performance.now();
-    const moving = this.player.playing || this.running;
-    if (moving && now - this.spokeAt < SPEAK_MS) return;
-    this.spokeAt = now;
-    this.spokenRound = round.index;
-    const drafted = round.draft && round.draft.tokens.length;
-    const words = drafted ? `${round.accepted} drafts accepted` : "nothing drafted";
-    this.spoken.textContent = `Round ${round.index + 1}: ${words}, ${plural(round.count, "token")} written.`;
+    const isMoving = this.running || player.playing;
+    this.charts.update({ ar, spec }, t, state.rounds, !isMoving);
+    if (round && stage === "verify") this.announcer.announce(round, isMoving);
   }
 
   /** Prompt, facts and titles of the lanes. */

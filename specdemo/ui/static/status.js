@@ -1,0 +1,54 @@
+// Sentences about the race: one above it that everybody sees, one that screen readers announce.
+
+import { h } from "./dom.js";
+import { plural } from "./format.js";
+
+const ANNOUNCE_MS = 4000; // between two announcements while things move
+
+/** A sentence above the race, about its state or an error. */
+export class Banner {
+  constructor() {
+    this.root = h("p", { class: "sd-banner", hidden: true });
+  }
+
+  get showsError() {
+    return !this.root.hidden && this.root.classList.contains("sd-banner-error");
+  }
+
+  /** `kind` is status or error; an empty text hides the banner. */
+  show(text, kind) {
+    this.root.textContent = text;
+    this.root.hidden = !text;
+    this.root.className = `sd-banner sd-banner-${kind}`;
+    this.root.setAttribute("role", kind === "error" ? "alert" : "status");
+    if (kind === "error" && this.root.checkVisibility()) {
+      const { top, bottom } = this.root.getBoundingClientRect();
+      // on a phone the button that was pressed is far above
+      if (top < 0 || bottom > innerHeight - 100) this.root.scrollIntoView({ block: "center" });
+    }
+  }
+}
+
+/** Announces checked rounds to screen readers. */
+export class Announcer {
+  constructor() {
+    this.root = h("p", { class: "sd-sr", role: "status", "aria-live": "polite" });
+    this.at = 0; // when it last announced a round
+    this.reset();
+  }
+
+  reset() {
+    this.last = -1; // index of the round announced last
+  }
+
+  /** A checked round is on screen; not all are announced while the playhead moves. */
+  announce({ index, draft, accepted, count }, isMoving) {
+    if (index === this.last) return;
+    const now = performance.now();
+    if (isMoving && now - this.at < ANNOUNCE_MS) return;
+    this.at = now;
+    this.last = index;
+    const drafts = draft && draft.tokens.length ? `${accepted} drafts accepted` : "nothing drafted";
+    this.root.textContent = `Round ${index + 1}: ${drafts}, ${plural(count, "token")} written.`;
+  }
+}
