@@ -232,6 +232,7 @@ def test_keys_work_with_nothing_focused(served, open_page):
     assert page.evaluate("scrollY") == 0
     page.get_by_role("tab", name="Lesson").click()
     lesson = view_of(page, "lesson-view")
+    expect(lesson.locator(".sd-prompt")).not_to_be_empty()  # its recording has come and plays
     where = view.locator(".sd-where").text_content()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Home")
