@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scripted_net import FakeNet, context, loaded, logs
-from test_training_run import parsed
 from tiny_models import features_of, make_tiny_drafter
+from tiny_training import parsed
 
 from specdemo.drafters import METHODS
 from specdemo.drafters.parts import block_context

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 from fake_cuda import Pretended, pretended_gpu
-from test_training_run import periodic_corpus
 from tiny_models import make_tiny_target
+from tiny_training import periodic_corpus
 
 from specdemo.bench import device
 from specdemo.drafters import METHODS

@@ -5,7 +5,7 @@ from dataclasses import replace
 import psutil
 import pytest
 import torch
-from test_training_run import periodic_corpus, trainer_for
+from tiny_training import periodic_corpus, trainer_for
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdemo.training.estimate import memory_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_training_run import parsed, periodic_corpus
+from tiny_training import parsed, periodic_corpus
 
 from specdemo.errors import UserError, as_user_errors
 from specdemo.files import LOCK
