@@ -198,7 +198,7 @@ def test_tree_rows_have_the_very_bits_of_their_paths(dtype):
 
 
 def test_commit_moves_the_accepted_path_together():
-    """C31: after keeping a scattered path the cache continues as if it had been read in order."""
+    """After keeping a scattered path the cache continues as if it had been read in order."""
     target = Target(make_tiny_target())
     with torch.inference_mode():
         cache = target.new_cache(64)
@@ -213,7 +213,7 @@ def test_commit_moves_the_accepted_path_together():
     cache.rollback(3)
     assert cache.length == 3
     with pytest.raises(ValueError):
-        cache.rollback(4)  # C32: only backwards
+        cache.rollback(4)  # only backwards
 
 
 def test_a_draft_deeper_than_the_exact_part_is_no_pass():
@@ -264,9 +264,7 @@ def test_speculative_text_is_the_plain_text():
     ],
 )
 def test_sampled_text_is_the_plain_text(sampling):
-    """C15, C17, C21: at any temperature and with every filter, whatever was drafted and however
-    wide the pass.
-    """
+    """At any temperature and with every filter, whatever was drafted and however wide the pass."""
     engine, rng = tiny_engine(), random.Random(3)
     for seed in range(4):
         sampling = Sampling(**(sampling.to_dict() | {"seed": seed}))
