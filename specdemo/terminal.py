@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .events import DraftMade, Event, Prefill, Verify
+from .events import (
+    ArTotals,
+    DraftMade,
+    Event,
+    ExactCheck,
+    LaneTotals,
+    Prefill,
+    RaceResult,
+    Verify,
+)
 
 STYLES = {
     "accepted": "bold blue",
@@ -78,7 +86,7 @@ def print_legend(console: Console) -> None:
     console.print(Text.assemble("The speculative lane: ", *words))
 
 
-def print_summary(console: Console, result: dict[str, Any]) -> None:
+def print_summary(console: Console, result: RaceResult) -> None:
     """The lanes' figures, and what they mean in sentences.
 
     Args:
@@ -88,22 +96,23 @@ def print_summary(console: Console, result: dict[str, Any]) -> None:
     table = Table("lane", title=title, title_justify="left")
     for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "kept/round"):
         table.add_column(heading, justify="right")
-    ar, spec = result["ar"], result["spec"]
-    table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")
-    table.add_row(
-        "speculative",
-        *_lane_cells(spec),
-        str(spec["rounds"]),
-        f"{spec['tokens_per_round']:.2f}",
-        f"{spec['accepted_per_round']:.2f}",
-    )
+    if ar := result["ar"]:
+        table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")
+    if spec := result["spec"]:
+        table.add_row(
+            "speculative",
+            *_lane_cells(spec),
+            str(spec["rounds"]),
+            f"{spec['tokens_per_round']:.2f}",
+            f"{spec['accepted_per_round']:.2f}",
+        )
     console.print("\n")
     console.print(table)
     for line in verdict(result):
         console.print(Text(line))
 
 
-def _lane_cells(lane: dict[str, Any]) -> tuple[str, str, str, str]:
+def _lane_cells(lane: LaneTotals) -> tuple[str, str, str, str]:
     return (
         str(lane["tokens"]),
         f"{lane['tokens_per_second']:.1f}",
@@ -112,16 +121,16 @@ def _lane_cells(lane: dict[str, Any]) -> tuple[str, str, str, str]:
     )
 
 
-def verdict(result: dict[str, Any]) -> list[str]:
+def verdict(result: RaceResult) -> list[str]:
     """The outcome in sentences; a slower race is named as plainly as a faster one."""
     lines = []
-    if result["speedup"]:
+    if result["speedup"] and result["ar"]:
+        speed = _speedup(result["method"], result["speedup"], result["ar"])
         predicted = result["predicted_speedup"] or 0
-        lines.append(f"{_speedup(result)} (predicted from the measured costs: {predicted:.2f}).")
+        lines.append(f"{speed} (predicted from the measured costs: {predicted:.2f}).")
     if result["identical"]:
         lines.append("Both lanes wrote exactly the same tokens.")
-    elif result["identical"] is False:
-        first = result["first_difference"]
+    elif first := result["first_difference"]:
         lines.append(
             f"The lanes differ from token {first['position']} on{_gap(first['top2_gap'])}."
         )
@@ -132,27 +141,27 @@ def verdict(result: dict[str, Any]) -> list[str]:
         )
     if exact := result.get("exact"):
         lines += _exactness(exact)
-    if result.get("note"):
-        lines.append(result["note"])
+    if note := result.get("note"):
+        lines.append(note)
     return lines
 
 
-def _speedup(result: dict[str, Any]) -> str:
+def _speedup(method: str, speedup: float, plain: ArTotals) -> str:
     """The speed-up, and what it is measured against where that is not the lane in the table."""
-    times, plain = f"{result['speedup']:.2f} times", result["ar"]
-    if result["method"] == "ar":
+    times = f"{speedup:.2f} times"
+    if method == "ar":
         return f"{times} the speed of plain decoding: nothing is drafted, so what differs is noise"
     baseline, one_row = "plain decoding", plain["one_row_tokens_per_second"]
     if one_row > ONE_ROW_MARGIN * plain["tokens_per_second"]:
         baseline += f"'s faster one-row kernel at {one_row:.1f} tok/s"
     if times == "1.00 times":
         return f"As fast as {baseline}"
-    if result["speedup"] > 1:
+    if speedup > 1:
         return f"{times} faster than {baseline}"
     return f"{times} the speed of {baseline}, so slower: drafting did not pay here"
 
 
-def _exactness(exact: dict[str, Any]) -> Iterator[str]:
+def _exactness(exact: ExactCheck) -> Iterator[str]:
     """What ``--check exact`` found."""
     same = "bit for bit identical"
     if not exact["identical"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
@@ -36,6 +36,12 @@ MARKS = (
     "bowtie",
 )
 
+ByCategory = Literal["speedup", "tokens_per_round"]
+PARTS: tuple[tuple[Literal["draft", "verify", "rest"], str, str], ...] = (
+    ("draft", "#E69F00", "/"),
+    ("verify", "#0072B2", ""),
+    ("rest", "#7F7F7F", "."),
+)  # of a round: name, colour, pattern
 GREY = "#808080"  # readable on light and on dark
 
 
@@ -78,7 +84,7 @@ def _titles(report: Report) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def bars(report: Report, key: str, axis: str, line: float | None = None) -> go.Figure:
+def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) -> go.Figure:
     """Grouped bars, a group a category."""
     columns = [ALL, *report["categories"]]
     traces = [
@@ -163,11 +169,7 @@ def times(report: Report) -> go.Figure:
     plain = report["baseline"]["tokens_per_second"][ALL]
     names = ["Plain decoding", *(title for _, title, _, _ in titles)]
     traces = []
-    for part, color, pattern in (
-        ("draft", "#E69F00", "/"),
-        ("verify", "#0072B2", ""),
-        ("rest", "#7F7F7F", "."),
-    ):
+    for part, color, pattern in PARTS:
         values = [1e3 / plain if plain and part == "verify" else 0.0]
         for label, *_ in titles:
             s = rows[label][ALL]

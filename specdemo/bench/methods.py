@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
+from ..events import Rule
 
 BASELINE = "ar"  # the method that every other is compared with
 
@@ -23,8 +24,8 @@ class MethodConfig:
 
     label: str
     method: str
-    rule: str
-    params: dict[str, Any] = field(default_factory=dict)
+    rule: Rule
+    params: dict[str, str] = field(default_factory=dict)
 
 
 def method_title(label: str) -> str:
@@ -58,7 +59,8 @@ def _parse_method(label: str) -> MethodConfig:
     if name not in METHODS:
         raise UserError(f"There is no method “{name}”; choose from: {', '.join(METHODS)}.")
     method, params = METHODS[name], parse_assignments(settings)
-    rule = params.pop("rule", method.rules[0])
+    # whatever the person wrote: refuse() turns down what is no rule
+    rule = cast(Rule, params.pop("rule", method.rules[0]))
     if why := method.refuse(rule, method.parse_params(params)):
         raise UserError(why)
     return MethodConfig(label, name, rule, params)

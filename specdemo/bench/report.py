@@ -8,7 +8,7 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import UserError
 from ..files import atomic_write
@@ -32,6 +32,7 @@ from .schema import (
     Baseline,
     Environment,
     MethodFields,
+    PlanFields,
     PromptFigures,
     Report,
     check_report,
@@ -60,7 +61,10 @@ def make_report(lines: Sequence[Line]) -> Report:
     report: Report = {
         "format": FORMAT,
         "version": VERSION,
-        "plan": {k: v for k, v in plan.items() if k not in ("kind", "format", "version")},
+        "plan": cast(
+            PlanFields,
+            {k: v for k, v in plan.items() if k not in ("kind", "format", "version")},
+        ),
         "environment": _environment(sessions, trials),
         "categories": categories,
         "methods": {label: _method(label, sessions[-1]) for label in plan["methods"]},

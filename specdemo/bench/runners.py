@@ -19,6 +19,20 @@ from .methods import BASELINE, MethodConfig
 if TYPE_CHECKING:
     from ..engine import Engine
 
+# what a report names, from the race's Start event
+FACTS = (
+    "pair",
+    "hardware",
+    "dtype",
+    "versions",
+    "cost_ms",
+    "one_row_ms",
+    "ar_width",
+    "weights",
+    "params",
+    "rule",
+)
+
 
 @dataclass
 class RunResult:
@@ -83,7 +97,7 @@ def make_runners(
     cancel: threading.Event | None = None,
 ) -> dict[str, Runner]:
     """Runners on this project's engine, by label: the baseline first, then each method alone."""
-    baseline = MethodConfig(BASELINE, BASELINE, "match")
+    baseline = MethodConfig(BASELINE, method=BASELINE, rule="match")
     return {
         config.label: _make_runner(engine, config, sampling, max_new_tokens, cancel)
         for config in (baseline, *configs)
@@ -137,38 +151,25 @@ def collect(events: Iterable[Event]) -> RunResult:
 
 def _run_result(start: Start, rounds: list[Verify], done: Done) -> RunResult:
     result = done.result
-    is_baseline = result["spec"] is None
-    lane = result["ar" if is_baseline else "spec"]
+    ar, spec = result["ar"], result["spec"]
+    lane = spec or ar
+    assert lane is not None  # one of them ran
     return RunResult(
         ids=result["output_ids"],
-        text=done.ar_text if is_baseline else done.spec_text,
+        text=done.spec_text if spec else done.ar_text,
         seconds=lane["seconds"],
         ttft_seconds=lane["ttft_seconds"],
         finish=result["finish_reason"],
-        one_row_rate=lane.get("one_row_tokens_per_second"),
+        one_row_rate=ar["one_row_tokens_per_second"] if ar and not spec else None,
         accepted=[sum(token["source"] == "accepted" for token in v.kept) for v in rounds],
         rows=[v.rows for v in rounds],
-        draft_seconds=lane.get("draft_seconds", 0.0),
-        verify_seconds=lane.get("verify_seconds", 0.0),
+        draft_seconds=spec["draft_seconds"] if spec else 0.0,
+        verify_seconds=spec["verify_seconds"] if spec else 0.0,
         predicted_seconds=_predicted_seconds(rounds),
         baseline_ms=start.baseline_ms,
-        result=result,
+        result=dict(result),
         facts={name: getattr(start, name) for name in FACTS},
     )
-
-
-FACTS = (
-    "pair",
-    "hardware",
-    "dtype",
-    "versions",
-    "cost_ms",
-    "one_row_ms",
-    "ar_width",
-    "weights",
-    "params",
-    "rule",
-)
 
 
 def _predicted_seconds(rounds: list[Verify]) -> float | None:

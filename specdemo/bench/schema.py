@@ -6,14 +6,15 @@ not be measured.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 from typing_extensions import NotRequired, TypedDict  # pydantic needs these before Python 3.12
 
 from ..prompts import ALL
 
-FORMAT, VERSION = "specdemo-bench", 2
+FORMAT: Final = "specdemo-bench"
+VERSION: Final = 2
 
 
 class Shares(TypedDict):
