@@ -21,6 +21,7 @@ from ..request import Request
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..engine.attention import AttentionKind
 
 PROMPTS = (
     "A train travels 60 km in 45 minutes. How far does it go in 3 hours? Explain step by step.",
@@ -138,7 +139,7 @@ def passes(engine: Engine, repeats: int, context: int = 160) -> dict[str, Any]:
             equal = sum(torch.equal(a, b) for a, b in zip(rows, reference, strict=True))
             gap = float((torch.stack(rows).float() - reference.float()).abs().max())
 
-            def step(width=width):
+            def step(width: int = width) -> torch.Tensor:
                 return target.verify(cache, text[0], [], [], width)[0]
 
             out[str(width)] = {
@@ -152,7 +153,7 @@ def passes(engine: Engine, repeats: int, context: int = 160) -> dict[str, Any]:
     return out
 
 
-def attentions(engine: Engine, repeats: int) -> dict[str, dict[str, float]]:
+def attentions(engine: Engine, repeats: int) -> dict[str, dict[AttentionKind, float]]:
     """Milliseconds of verifying a tree of 15 or 31 nodes behind a short and a long context: exact,
     cascade (D²SD) and one masked kernel, in turns.
     """
@@ -171,7 +172,7 @@ def attentions(engine: Engine, repeats: int) -> dict[str, dict[str, float]]:
                 # binary
                 tokens, parent = list(range(20, 20 + nodes)), [(i - 1) // 2 for i in range(nodes)]
                 parent[0] = -1
-                times: dict[str, list[float]] = {kind: [] for kind in ATTENTIONS}
+                times: dict[AttentionKind, list[float]] = {kind: [] for kind in ATTENTIONS}
                 for turn in range(repeats + 2):
                     for kind, taken in times.items():
                         began = engine.now()
@@ -250,7 +251,7 @@ def _captured(engine: Engine, cache: Any, width: int, repeats: int) -> dict[str,
     positions = torch.arange(cache.length, cache.length + width, device=target.device)
     seen = torch.ones(width, width, dtype=torch.bool, device=target.device).tril_()
 
-    def step():
+    def step() -> torch.Tensor:
         return target.head(target._forward(cache, ids, positions, seen, (), "masked")[0])
 
     side = torch.cuda.Stream()
