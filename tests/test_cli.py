@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from page.fake_race import fake_events
+from fake_race import fake_events
 from rich.console import Console
 
 from specdemo.__main__ import _parser, main

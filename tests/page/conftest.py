@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 import pytest
-from fake_race import FakeBackend
+from fake_backend import FakeBackend
 from tools import ARGS, CHROMIUM, WAIT, serving, write_assets
 
 

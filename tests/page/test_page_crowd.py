@@ -9,7 +9,8 @@ import random
 import re
 
 import pytest
-from fake_race import NAMES, FakeBackend, fake_events
+from fake_backend import FakeBackend
+from fake_race import NAMES, fake_events
 from tools import WAIT, fill, press, until, view_of
 
 expect = pytest.importorskip("playwright.sync_api").expect

@@ -8,7 +8,8 @@ import json
 import re
 
 import pytest
-from fake_race import METHODS, fake_events
+from fake_backend import METHODS
+from fake_race import fake_events
 from tools import fill, press, state, until, view_of
 
 from specdemo.traces import dump_trace

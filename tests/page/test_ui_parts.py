@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from corrupt_traces import WRONG_TYPE, damaged
-from fake_race import METHODS, NAMES, PAIRS, FakeBackend, fake_events
+from fake_backend import METHODS, PAIRS, FakeBackend
+from fake_race import NAMES, fake_events
 
 from specdemo.errors import UserError
 from specdemo.request import Request
@@ -19,13 +20,11 @@ from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_tr
 from specdemo.ui import lesson
 from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds
 from specdemo.ui.controls import Limits, from_link
-from specdemo.ui.engines import Engines
 from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.jobs import RaceForm
 from specdemo.ui.messages import Advance, Ended, Error, Events, Queued, Run, Status
-from specdemo.ui.race_queue import RaceQueue
 from specdemo.ui.server import Server
-from specdemo.ui.streaming import DRAWN_TIMEOUT, Runs, windows
+from specdemo.ui.streaming import DRAWN_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,64 +81,6 @@ def test_every_beginning_of_a_race_is_a_trace():
         )
 
 
-def test_windows_keep_every_event_in_order_and_their_distance():
-    now = [0.0]
-
-    def ticking():
-        for event in fake_events(tokens=30):
-            now[0] += 0.01
-            yield event
-
-    groups, times = [], []
-    for group in windows(ticking(), 0.04, lambda: now[0]):
-        groups.append(group)
-        times.append(now[0])
-    assert [e["kind"] for g in groups for e in g] == [e.kind for e in fake_events(tokens=30)]
-    assert len(groups[0]) == 1, "the first event must not wait"
-    assert all(b - a >= 0.04 - 1e-9 for a, b in zip(times[:-2], times[1:-1], strict=True))
-
-
-def test_missing_events_are_given_from_the_place_asked_for():
-    runs = Runs(kept=2)
-    runs.open("a").extend([{"kind": "start"}, {"kind": "done"}])
-    assert runs.missing({"run": "a", "from": 1}) == [{"kind": "done"}]
-    for junk in (None, [], {"run": "zzz", "from": 0}, {"run": "a"}, {"run": "a", "from": "0"}):
-        assert runs.missing(junk) == []
-    runs.open("b")
-    runs.open("c")
-    assert runs.missing({"run": "a", "from": 0}) == []
-
-
-def test_everything_that_computes_shares_one_thread():
-    """Loading and every step of every race: two threads would bring two OpenMP teams, which halve
-    each other's speed.
-    """
-    seen = []
-
-    def steps():
-        for n in range(3):
-            seen.append(threading.current_thread().name)
-            yield n
-        raise UserError("The end.")
-
-    engines = Engines(
-        lambda pair, progress: seen.append(threading.current_thread().name) or "engine"
-    )
-    list(engines.wait("x"))
-    got = []
-    with pytest.raises(UserError, match="The end"):
-        for n in engines.thread.each(steps()):
-            got.append((n, len(seen)))
-    assert got == [(0, 2), (1, 3), (2, 4)], "an item is computed when it is asked for, not before"
-    assert (
-        set(seen) == {"engine"} and engines.thread.submit(threading.current_thread).result().daemon
-    )
-    assert list(engines.thread.each(iter("ab"))) == [
-        "a",
-        "b",
-    ], "a race that failed takes nothing with it"
-
-
 def test_a_race_waits_until_a_browser_beside_it_has_drawn(tmp_path):
     """The first window is told of after a while, the second never: that costs the patience once,
     then nobody is waited for.
@@ -168,48 +109,6 @@ def test_a_race_waits_until_a_browser_beside_it_has_drawn(tmp_path):
     for junk in (None, {}, {"run": first.run.id, "count": "x"}, {"run": "unknown", "count": 1}):
         server.runs.note_drawn(junk)
     assert set(server.runs.drawn) == {first.run.id}
-
-
-def test_the_drawn_counts_go_with_their_runs():
-    runs = Runs(kept=2)
-    for name in "abc":
-        runs.open(name)
-        runs.note_drawn({"run": name, "count": 1})
-    assert set(runs.drawn) == {"b", "c"}
-
-
-def test_engines_load_once_and_report_progress():
-    calls = []
-
-    def factory(pair, progress):
-        calls.append(pair)
-        progress("half", 0.5)
-        return pair.upper()
-
-    engines = Engines(factory)
-    list(engines.wait("x"))
-    list(engines.wait("x"))
-    assert engines.get("x") == "X" and calls == ["x"]
-    list(engines.wait("y"))
-    assert engines.get("y") == "Y"
-    with pytest.raises(UserError):
-        engines.get("x")
-
-
-def test_a_failed_load_is_told_and_tried_again():
-    attempts = []
-
-    def factory(pair, progress):
-        attempts.append(pair)
-        if len(attempts) == 1:
-            raise UserError("The disk is full; free some space.")
-        return "engine"
-
-    engines = Engines(factory)
-    with pytest.raises(UserError, match="disk is full"):
-        list(engines.wait("x"))
-    list(engines.wait("x"))
-    assert engines.get("x") == "engine"
 
 
 @pytest.mark.parametrize(
@@ -387,49 +286,6 @@ def test_races_of_a_worker_process_are_plain_and_its_errors_come_through():
         < gpu_seconds("p", {"max_new_tokens": 256})
         <= 60
     )
-
-
-def test_a_press_that_arrives_after_its_tab_was_closed_is_not_counted():
-    queue = RaceQueue()
-    queue.leave("a")
-    orphan = queue.enter("a", "too late")  # the tab is gone and nobody will come for it
-    other = queue.enter("b")
-    assert queue.position(other) == 0
-    assert queue.begin(orphan).request == "too late", (
-        "but if the line was only broken for a moment, it runs"
-    )
-    for k in range(200):
-        queue.leave(f"s{k}")
-        queue.enter(f"s{k}")
-    assert len(queue.tickets) < 40 and queue.position(queue.enter("c")) <= 2
-    assert queue.begin(other) is not None, "a visitor's own ticket is never thrown away"
-
-
-def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
-    queue = RaceQueue()
-    first = queue.enter("a", "a request")
-    running = queue.begin(first)
-    assert running.request == "a request" and queue.begin(first) is None, "one ticket, one run"
-    second = queue.enter("a")
-    assert running.cancel.is_set(), "Run again means: this one instead"
-    assert (
-        queue.stop("a") is True and list(queue.tickets) == [first] and queue.begin(second) is None
-    ), "given back while waiting, and forgotten at once"
-    third = queue.enter("a")
-    cancel = queue.begin(third).cancel
-    assert queue.stop("a") is False and cancel.is_set()
-    queue.finish(first)
-    queue.finish(third)
-    assert queue.stop("a") is False and queue.begin("never given out") is None
-    other = queue.enter("b")
-    queue.enter("a")
-    third = queue.enter("c")
-    assert (queue.position(other), queue.position(third)) == (0, 2)
-    assert not queue.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
-    queue.stop("a")
-    assert queue.position(third) == 1, "who gave up is not waited for"
-    queue.stop("b")
-    assert queue.position(third) == 0, "nor a race that is ending"
 
 
 def test_every_message_is_told_apart_by_its_type_and_from_the_one_before():

@@ -24,7 +24,7 @@ WAIT = 30_000  # milliseconds; two busy cores are slow
 @contextmanager
 def serving(backend, assets: Path, methods=None, pairs=None, **more):
     """A page on a free port, with made-up methods and pairs unless given: (url, demo)."""
-    from fake_race import METHODS, PAIRS
+    from fake_backend import METHODS, PAIRS
 
     from specdemo.ui.page import build_demo, launch_options
 
@@ -50,7 +50,7 @@ def write_assets(folder: Path) -> Path:
         save_trace(
             list(fake_events(method="specdiff", tokens=24)), folder / "traces" / f"{name}.json"
         )
-    from fake_race import fake_report
+    from fake_backend import fake_report
 
     from specdemo.bench.report import save_report
 
