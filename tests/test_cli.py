@@ -37,7 +37,7 @@ def written(*files, program="specdemo"):
     return [shlex.split(line, comments=True) for line in lines]
 
 
-@pytest.mark.parametrize("words", written("README.md", "specdemo/training/README.md"), ids=" ".join)
+@pytest.mark.parametrize("words", written("README.md", "docs/training.md"), ids=" ".join)
 def test_every_command_of_the_readmes_parses(words):
     assert _parser(words[:1]).parse_args(words).command == words[0]
 
@@ -48,7 +48,7 @@ def test_every_line_of_the_training_readme_parses(module):
 
     program, lines = (
         importlib.import_module(f"specdemo.training.{module}"),
-        written("specdemo/training/README.md", program=f"specdemo.training.{module}"),
+        written("docs/training.md", program=f"specdemo.training.{module}"),
     )
     assert lines
     for words in lines:

@@ -44,11 +44,11 @@ def test_position_weights_follow_dflash_and_d2sd():
     ]
 
 
-def test_visible_prefix_has_the_law_of_d2sd():
+def test_visible_prefix_has_the_distribution_of_d2sd():
     drawn = objectives.visible_prefix(40_000, 5, 0.5, torch.Generator().manual_seed(0))
     share = torch.bincount(drawn, minlength=5) / 40_000
-    law = torch.tensor([0.5**j for j in range(4)])
-    assert share[4] == 0 and torch.allclose(share[:4], law / law.sum(), atol=0.01)
+    weights = torch.tensor([0.5**j for j in range(4)])
+    assert share[4] == 0 and torch.allclose(share[:4], weights / weights.sum(), atol=0.01)
 
 
 def test_random_masks_spare_the_anchor_and_never_miss_a_block():
@@ -93,11 +93,11 @@ def test_streak_is_the_expected_accepted_length_for_one_draft():
     point-mass drafts x ~ q under P.
     """
     torch.manual_seed(0)
-    # position-wise laws, 3 positions, 4 words
+    # distributions by position: 3 positions, 4 tokens
     P, q = torch.randn(3, 4).softmax(-1), torch.randn(3, 4).softmax(-1)
     by_training, by_acceptance = 0.0, 0.0
     for x in itertools.product(range(4), repeat=3):
-        px, qx = (torch.stack([law[j, x[j]] for j in range(3)]) for law in (P, q))
+        px, qx = (torch.stack([probs[j, x[j]] for j in range(3)]) for probs in (P, q))
         loss = objectives.streak_loss(qx.log()[None], torch.ones(1, 3, dtype=torch.bool))
         by_training += px.prod() * -loss
         by_acceptance += qx.prod() * px.cumprod(0).sum()

@@ -44,7 +44,7 @@ def corpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, sentence",
     [
         (("--rows", 0), "at least 1"),
         (("--rows", -3), "at least 1"),
@@ -53,8 +53,8 @@ def corpus(tmp_path):
         (("--length", 10**6), "lower --length"),
     ],
 )
-def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, said):
-    with pytest.raises(UserError, match=said):
+def test_sizes_that_cannot_be_written_are_refused(target, tmp_path, words, sentence):
+    with pytest.raises(UserError, match=sentence):
         corpus_main(parsed(corpus_arguments, "--out", tmp_path / "c", *words))
     assert not (tmp_path / "c").exists()
 
@@ -114,7 +114,7 @@ def test_a_run_is_never_begun_over_another(run, corpus, capsys):
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "option",
     [
         ("--kind", "vp"),
         ("--layers", 2),
@@ -131,9 +131,9 @@ def test_a_run_is_never_begun_over_another(run, corpus, capsys):
         ("--rank", 8),
     ],
 )
-def test_a_resumed_run_does_not_drop_a_wish_in_silence(run, corpus, wish):
-    with pytest.raises(UserError, match=f"{wish[0]} .*which a resumed run keeps"):
-        trained(corpus, run, "--resume", run, *wish)
+def test_a_resumed_run_does_not_drop_an_option_in_silence(run, corpus, option):
+    with pytest.raises(UserError, match=f"{option[0]} .*which a resumed run keeps"):
+        trained(corpus, run, "--resume", run, *option)
     with pytest.raises(UserError, match="counts steps, not minutes"):
         trained(corpus, run, "--resume", run, "--steps", 0, "--minutes", 1)
 

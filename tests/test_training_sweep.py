@@ -1,5 +1,5 @@
-"""Depths and block lengths compared: trained on one budget, judged by tokens and milliseconds
-together.
+"""Depths and block lengths compared: trained on one budget, compared by tokens and
+milliseconds together.
 """
 
 import json
@@ -17,7 +17,7 @@ from specdemo.training.initialize import init_drafter
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_shapes_are_trained_judged_and_resumed(target, corpus, tmp_path, capsys):  # noqa: F811
+def test_shapes_are_trained_evaluated_and_resumed(target, corpus, tmp_path, capsys):  # noqa: F811
     out = tmp_path / "shapes"
     words = [
         "--corpus",
@@ -86,7 +86,7 @@ def test_each_drafter_stands_in_the_table_once_at_its_best():
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, sentence",
     [
         (("--layers", "0"), "at least 1"),
         (("--slots", "3"), "at least 4"),
@@ -94,9 +94,9 @@ def test_each_drafter_stands_in_the_table_once_at_its_best():
         ((), "no corpus"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(target, tmp_path, capsys, words, said):  # noqa: F811
+def test_what_cannot_be_compared_is_refused(target, tmp_path, capsys, words, sentence):  # noqa: F811
     assert sweep.main(["--corpus", str(tmp_path), "--out", str(tmp_path / "o"), *words]) == 1
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_fewer_layers_of_a_drafter_are_kept(tiny_target, tmp_path):

@@ -114,7 +114,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> Any:
-    """Fields that older drafters leave out are told from their weights."""
+    """Fields that older drafters leave out follow from their weights."""
     known = {
         k: v for k, v in raw.items() if k not in ("model_type", "auto_map", "dtype", "torch_dtype")
     }

@@ -31,20 +31,20 @@ def download_wheel(
             " “python -m ensurepip”"
         )
     with tempfile.TemporaryDirectory(dir=folder, prefix="pip-") as scratch:
-        said = _run(requirement, scratch, "raw", progress)
+        output = _run(requirement, scratch, "raw", progress)
         # pip before 24.1 has no machine-readable progress
-        if said is not None and "--progress-bar" in said:
-            said = _run(requirement, scratch, "off", progress)
+        if output is not None and "--progress-bar" in output:
+            output = _run(requirement, scratch, "off", progress)
         wheels = sorted(Path(scratch).glob("*.whl"))
-        if said is not None or not wheels:
-            raise UserError(_why(requirement, said or ""))
+        if output is not None or not wheels:
+            raise UserError(_why(requirement, output or ""))
         return wheels[0].replace(folder / wheels[0].name)
 
 
 def _run(
     requirement: str, scratch: str, bar: str, progress: Callable[[str, float | None], None]
 ) -> str | None:
-    """None if pip succeeded, else what it said."""
+    """None if pip succeeded, else its output."""
     command = [
         sys.executable,
         "-m",
@@ -88,8 +88,8 @@ def _run(
     return None if pip.returncode == 0 else "".join(lines)
 
 
-def _why(requirement: str, said: str) -> str:
-    low = said.lower()
+def _why(requirement: str, output: str) -> str:
+    low = output.lower()
     if "no space left" in low:
         return f"the disk is full; free some space to fetch {requirement}"
     if any(
@@ -100,6 +100,6 @@ def _why(requirement: str, said: str) -> str:
     if "no matching distribution" in low or "could not find a version" in low:
         return f"the package index does not offer {requirement}"
     last = next(
-        (line.strip() for line in reversed(said.splitlines()) if line.strip()), "no reason given"
+        (line.strip() for line in reversed(output.splitlines()) if line.strip()), "no reason given"
     )
     return f"pip could not fetch {requirement} ({last})"

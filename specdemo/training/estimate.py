@@ -1,4 +1,4 @@
-"""What a training run will take, said before it starts: arithmetic, memory, and a bound from this
+"""What a training run will take, shown before it starts: arithmetic, memory, and a bound from this
 device's own matrix speed.
 """
 

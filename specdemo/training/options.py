@@ -142,7 +142,7 @@ def _add_loss_options(group: argparse._ArgumentGroup) -> None:
         metavar="SHARE",
         help=(
             "share of the budget after which the loss is the streak (default: by kind, see"
-            " training/README.md)"
+            " docs/training.md)"
         ),
     )
     group.add_argument(
