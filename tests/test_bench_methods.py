@@ -1,9 +1,12 @@
-"""What a bench is asked to do: methods with settings, and the order they run in."""
+"""What a bench is asked to do, the order it runs in, and how busy the machine is meanwhile."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from specdemo.bench.machine import CpuMonitor
 from specdemo.bench.measure import method_order
 from specdemo.bench.methods import method_title, parse_methods
 from specdemo.errors import UserError
@@ -43,3 +46,31 @@ def test_methods_that_cannot_run_are_refused(text, message):
 def test_the_order_alternates():
     assert [method_order("abc", 0, r) for r in (0, 1, 2)] == [list("abc"), list("cba"), list("abc")]
     assert {method_order("abc", p, 0)[0] for p in range(3)} == set("abc")
+
+
+# -- the machine -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machine", "own", "expected"),
+    [
+        ({"user": 8.0, "idle": 2.0}, 3.0, 0.5),
+        ({"user": 8.0, "guest": 8.0, "idle": 1.0, "iowait": 1.0}, 3.0, 0.5),  # guest is in user
+        ({"user": 4.0, "system": 4.0, "interrupt": 4.0, "idle": 2.0}, 3.0, 0.5),  # as on Windows
+        ({"user": 2.0, "idle": 8.0}, 3.0, 0.0),  # clocks of different steps
+        ({"user": 0.0, "idle": 0.0}, 0.0, None),
+    ],
+)
+def test_the_load_of_other_programs_is_what_this_process_did_not_use(
+    monkeypatch, machine, own, expected
+):
+    def at(seconds):
+        times = SimpleNamespace(**{name: seconds * value for name, value in machine.items()})
+        process = SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=seconds * own))
+        monkeypatch.setattr("psutil.cpu_times", lambda: times)
+        monkeypatch.setattr("psutil.Process", lambda: process)
+
+    at(1)
+    monitor = CpuMonitor()
+    at(2)
+    assert monitor.other_load() == expected

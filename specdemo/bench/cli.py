@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -203,10 +204,15 @@ def _progress_bar() -> Iterator[Callable[[int, int, str], None]]:
 def print_report(report: Report, console: Console) -> None:
     """Speed-up and tokens per round, method × category, then the remarks."""
     columns = [ALL, *report["categories"]]
-    table = Table(title="Speed-up over plain decoding, tokens per round", title_justify="left")
-    table.add_column("method")
+    table = Table(
+        title="Speed-up over plain decoding, tokens per round",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("method", overflow="fold")
     for column in columns:
-        table.add_column(Text(column), justify="right")
+        table.add_column(Text(column.replace("_", " ")), justify="right", overflow="fold")
     for label, row in report["table"].items():
         table.add_row(Text(label), *(_cell(row[column]) for column in columns))
     console.print(table)
