@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 ZERO_GPU = bool(os.environ.get("SPACES_ZERO_GPU"))
 if ZERO_GPU:
-    import spaces  # before torch; only there is it installed and needed
+    import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
 from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
