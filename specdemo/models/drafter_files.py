@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError, first_line
 from .validate import finite
@@ -49,7 +49,7 @@ def stored_tensors(
 
 
 def save_drafter(
-    net: torch.nn.Module,
+    net: PreTrainedModel,
     folder: str | Path,
     card: str,
     draft_vocab: torch.Tensor | None = None,

@@ -79,7 +79,7 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     )
     if loaded is not None:
         _check_fit(config, raw, folder, loaded)
-    net = (ArDrafter if autoregressive else BlockDrafter)(config, weights.get("draft_vocab"))
+    net: Any = (ArDrafter if autoregressive else BlockDrafter)(config, weights.get("draft_vocab"))
     rows = (
         loaded.model.get_output_embeddings().weight.shape[0]
         if loaded is not None

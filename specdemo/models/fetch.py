@@ -16,6 +16,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..files import exclusive_lock
@@ -276,7 +277,7 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
     with no_progress_bars():
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
             dtype=torch.bfloat16,

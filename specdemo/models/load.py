@@ -121,7 +121,7 @@ def _model(
     )
     try:
         with no_progress_bars():
-            model, report = AutoModelForCausalLM.from_pretrained(
+            found: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
                 dtype=dtype,
@@ -130,6 +130,7 @@ def _model(
                 output_loading_info=True,
                 **extra,
             )
+        model, report = found
         model = model if quantized else model.to(device)
     except torch.OutOfMemoryError:
         raise UserError(

@@ -179,7 +179,7 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
         checked = _Entry.model_validate(entry)
     except ValidationError as error:
         raise UserError(f"{where}: {_sentence(error, entry)}.") from None
-    drafters = {}
+    drafters: dict[str, str] = {}
     for kind, place in (checked.drafters or {}).items():
         if kind not in ROLES:
             raise UserError(

@@ -170,7 +170,7 @@ def check_mask_id(
 
 
 def check_drafter_weights(
-    net: torch.nn.Module, weights: dict[str, torch.Tensor], head_rows: int, name: str
+    net: Any, weights: dict[str, torch.Tensor], head_rows: int, name: str
 ) -> None:
     """Names and shapes against the network, then the draft vocabulary against the target's head."""
     config, want = (

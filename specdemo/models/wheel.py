@@ -76,7 +76,7 @@ def _run(
         errors="replace",
     ) as pip:
         try:
-            for line in pip.stdout:
+            for line in pip.stdout or ():
                 if match := RAW.search(line):
                     done, total = int(match[1]), int(match[2])
                     progress(message, min(done / total, 1.0) if total else None)

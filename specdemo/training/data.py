@@ -12,6 +12,7 @@ import hashlib
 import json
 import lzma
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,8 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def take(self, rows: np.ndarray) -> Corpus:
+    def take(self, rows: np.ndarray | Sequence[int]) -> Corpus:
+        """The corpus of these rows alone."""
         return Corpus(self.tokens[rows], self.answer[rows], self.about)
 
 

@@ -177,7 +177,8 @@ class Evaluator:
             ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean}}`` with
             scores as in :class:`Rounds`.
         """
-        total, parts = Rounds(), {}
+        total = Rounds()
+        parts: dict[str, Rounds] = {}
         after: dict[int, list[int]] = {l: [] for l in revealed}
         taps = None if kind == "ar" else HiddenStateTaps(self.target, self.net.layer_ids)
         self.refresh_head()
@@ -193,7 +194,7 @@ class Evaluator:
         finally:
             if taps is not None:
                 taps.close()
-        scores = {
+        scores: dict[str, Any] = {
             "all": total.scores(self.depth),
             "by_category": {name: r.scores(self.depth) for name, r in sorted(parts.items())},
         }

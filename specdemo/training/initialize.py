@@ -119,7 +119,7 @@ def new_drafter(
 
 
 @torch.no_grad()
-def copy_target_layers(net: ArDrafter | BlockDrafter, target: Any) -> list[int]:
+def copy_target_layers(net: Any, target: Any) -> list[int]:
     """Start every drafter layer from one of the target's, first and last among them; returns which.
     Biases the drafter lacks are left out.
     """
@@ -281,6 +281,8 @@ def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDra
         state: of the checkpoint in ``folder``.
     """
     kind = state["settings"]["kind"]
+    cls: Any
+    form: Any
     cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
     config = {
         name: value

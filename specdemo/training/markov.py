@@ -41,12 +41,9 @@ def candidates(
         ``[R, C]`` columns, ``[R, C + 1]`` log-probabilities by the block alone, the last of
         everything else, and ``[R]`` where the label stands among them (C: it is no candidate).
     """
-    columns, marginal = [], []
-    for part in hidden.split(chunk):
-        index, logp = shortlist((part.to(head.dtype) @ head.T).float())
-        columns.append(index)
-        marginal.append(with_rest(logp))
-    columns, marginal = torch.cat(columns), torch.cat(marginal)
+    parts = [shortlist((part.to(head.dtype) @ head.T).float()) for part in hidden.split(chunk)]
+    columns = torch.cat([index for index, _ in parts])
+    marginal = torch.cat([with_rest(logp) for _, logp in parts])
     hit = columns == labels[:, None]
     return columns, marginal, torch.where(hit.any(1), hit.int().argmax(1), columns.shape[1])
 

@@ -158,6 +158,7 @@ class StepLoss:
         self, batch: BlockBatch, ids: torch.Tensor, anchors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The drafter's states ``[N, A, B, H]`` and the target's last states ``[N, L, H]``."""
+        assert self.taps is not None
         features, last = self.taps.forward(ids)
         with self._autocast():
             hidden = self.blocks(
@@ -258,7 +259,9 @@ class StepLoss:
         picked, ids = self.to_device(labels[keep_cpu]), self.to_device(tokens)
         with self._autocast():
             hidden = self.net(F.embedding(ids, self.embedding).float())
-        teacher = self.taps.forward(ids)[1][:, :-1][keep] if s.mix > 0 else None
+        teacher = None
+        if self.taps is not None:  # soft labels
+            teacher = self.taps.forward(ids)[1][:, :-1][keep]
         score, _, hit = objectives.row_scores(
             hidden[:, :-1][keep], self.head, picked, teacher, s.mix, self.chunk
         )

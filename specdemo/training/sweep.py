@@ -72,7 +72,8 @@ def evaluate_shape(engine: Engine, folder: Path, corpus: Path, rows: int) -> lis
     milliseconds, and the speed-up these two predict.
     """
     loaded, costs = engine.loaded, engine.costs
-    bound = read_drafter(folder, loaded)  # as the engine runs it; the other one as it was trained
+    # as the engine runs it, and as it was trained
+    bound: Any = read_drafter(folder, loaded)
     net = read_drafter(folder).float().to(loaded.device)
     chains = [gamma for gamma in CHAINS if gamma < net.block_size]
     draft = draft_pass_ms(engine, bound, [(1, gamma + 1) for gamma in chains], catch_up=2)

@@ -133,6 +133,7 @@ def make_trainer(
     Args:
         state: of the checkpoint that is resumed; None at a run's beginning.
     """
+    net: Any  # a transformers model, whose attributes a type checker takes for modules
     if state:
         net, start = resumed_network(state, Path(args.resume)), state["about"]["start"]
     else:

@@ -214,6 +214,7 @@ class Trainer:
 
     def _evaluate(self) -> float:
         """Add an evaluation to the curve; returns the seconds it took."""
+        assert self.evaluate is not None
         began = time.perf_counter()
         with suppress(StopRequested):
             try:
