@@ -102,7 +102,7 @@ class _RowScore(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, head, labels, teacher, mix, chunk):  # type: ignore[override, no-untyped-def]
+    def forward(ctx, hidden, head, labels, teacher, mix, chunk):  # type: ignore[no-untyped-def]
         rows = hidden.shape[0]
         score, sure = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
         hit = torch.empty(rows, dtype=torch.bool, device=hidden.device)
@@ -130,7 +130,7 @@ class _RowScore(torch.autograd.Function):
         return score, sure, hit
 
     @staticmethod
-    def backward(ctx, grad, *_):  # type: ignore[override, no-untyped-def]
+    def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
         (slope,) = ctx.saved_tensors
         return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None
 
