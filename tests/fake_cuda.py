@@ -9,14 +9,19 @@ that runs out, or faults of graphs and streams.
 from __future__ import annotations
 
 import contextlib
-import traceback
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
 from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+import specdemo
+
+PACKAGE = f"{Path(specdemo.__file__).parent}/"
 DEVICE = torch.device("cuda", 0)
 aten = torch.ops.aten
 # these take both kinds
@@ -27,6 +32,8 @@ MIXING = {
     aten.index_put.default,
     aten._index_put_impl_.default,
 }
+READING = {getattr(torch.Tensor, name) for name in ("tolist", "item", "__float__", "__int__")}
+READING |= {torch.Tensor.__bool__, torch.Tensor.__index__}
 WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default}
 
 
@@ -56,12 +63,17 @@ class Pretended(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        strangers = [
-            x
-            for x in tree_leaves((args, kwargs))
-            if isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.dim()
-        ]
+        strangers: list[torch.Tensor] = []
+
+        def on_host(x: torch.Tensor) -> torch.Tensor:
+            if isinstance(x, Pretended):
+                return x.host
+            if x.dim():
+                strangers.append(x)
+            return x
+
+        there = each_tensor(on_host, args)
+        there_too = each_tensor(on_host, kwargs or {})
         if strangers and func not in MIXING:
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but {func} got"
@@ -75,30 +87,37 @@ class Pretended(torch.Tensor):
             waited(str(func))
         if func is aten._fused_sdp_choice.default:
             return 0  # plain products: no kernel of the host's own
-        out = func(
-            *tree_map_only(Pretended, lambda x: x.host, args),
-            **tree_map_only(Pretended, lambda x: x.host, kwargs),
-        )
-        name = func._schema.name.removeprefix("aten::")
-        if "out" in kwargs or out is None:
-            return kwargs.get("out")
-        return (
-            args[0]
-            if name.endswith("_") and not name.endswith("__")
-            else tree_map_only(torch.Tensor, Pretended, out)
-        )
+        out = func(*there, **there_too)
+        if kwargs and "out" in kwargs or out is None:
+            return (kwargs or {}).get("out")
+        name = func._schema.name
+        if name.endswith("_") and not name.endswith("__"):
+            return args[0]
+        return each_tensor(Pretended, out)
+
+
+def each_tensor(change: Callable[[torch.Tensor], torch.Tensor], x: Any) -> Any:
+    """``change`` at every tensor in ``x``. (torch's own tree functions take longer than the work
+    itself.)
+    """
+    if isinstance(x, torch.Tensor):
+        return change(x)
+    if isinstance(x, (tuple, list)):
+        return type(x)([each_tensor(change, part) for part in x])
+    if isinstance(x, dict):
+        return {name: each_tensor(change, part) for name, part in x.items()}
+    return x
 
 
 WAITS: list[str] = []  # "what file:line" of our code, in the order they happened
 
 
 def waited(what: str) -> None:
-    ours = [f for f in traceback.extract_stack() if "/specdemo/" in f.filename]
-    WAITS.append(
-        f"{what} {ours[-1].filename.rpartition('/specdemo/')[2]}:{ours[-1].lineno}"
-        if ours
-        else what
-    )
+    frame = sys._getframe(1)
+    while frame and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    place = frame and f" {frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
+    WAITS.append(f"{what}{place or ''}")
 
 
 def lift(x: torch.Tensor) -> torch.Tensor:
@@ -115,15 +134,16 @@ class Pretending(TorchFunctionMode):
         if func is torch.Tensor.pin_memory:
             return args[0]
         if args and isinstance(args[0], Pretended):
-            if func is torch.Tensor.tolist:
-                waited("tolist")
-                return args[0].host.tolist()
+            # in inference mode these never come to __torch_dispatch__
+            if func in READING:
+                waited(func.__name__)
+                return func(args[0].host)
             if func in (torch.Tensor.numpy, torch.Tensor.__array__):
                 raise TypeError(
                     "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first."
                 )
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
-            return tree_map_only(torch.Tensor, lift, func(*args, **{**kwargs, "device": "cpu"}))
+            return each_tensor(lift, func(*args, **{**kwargs, "device": "cpu"}))
         return func(*args, **kwargs)
 
 

@@ -13,12 +13,14 @@ from ..hardware import clock_now
 from .packed import GROUP
 from .settings import Settings
 
+MATRIX_SIZE = {"cuda": 4096, "cpu": 768}  # large enough to reach the device's full speed
+
 
 def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of one plain square matrix product here and now (a share
     of this is what a run can reach).
     """
-    size = 4096 if device.type == "cuda" else 768
+    size = MATRIX_SIZE["cuda" if device.type == "cuda" else "cpu"]
     a = torch.randn(size, size, device=device).to(dtype)
     best = float("inf")
     for _ in range(4):
