@@ -1,0 +1,55 @@
+"""The documentation says what the code does: the worked example runs, every parameter is listed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tiny import tiny_engine
+
+from specdemo.drafters import METHODS
+from specdemo.drafters.parts.params import parameter_fields
+from specdemo.engine import race
+from specdemo.request import Request
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+
+
+def test_the_smallest_method_of_contributing_races(monkeypatch):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.setattr("specdemo.drafters.METHODS", METHODS)
+    monkeypatch.delitem(METHODS, "repeat", raising=False)
+    before = dict(METHODS)
+    try:
+        exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
+        request = Request("5 7 5 7", method="repeat", params={"n": 3}, max_new_tokens=12)
+        events = [event.to_dict() for event in race(tiny_engine(), request)]
+    finally:
+        METHODS.clear()
+        METHODS.update(before)
+    drafts = [e for e in events if e["kind"] == "draft"]
+    assert drafts and any(len(e["tokens"]) == 3 for e in drafts)
+    assert events[-1]["result"]["identical"] is True
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_page_lists_every_parameter(name):
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for p in parameter_fields(METHODS[name].params):
+        default = str(p.default).lower() if p.kind == "bool" else str(p.default)
+        limits = f"{p.low:g} to {p.high:g}" if p.low is not None else ", ".join(p.options)
+        row = f"| `{name}` | `{p.name}` | {default} | {limits or 'true, false'} | {p.help} |"
+        assert row in text, f"docs/methods.md lacks the row: {row}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_lead_somewhere(page):
+    """Relative links of the page, and the files that its code spans name, exist."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+        assert ((ROOT / page).parent / link).exists(), link
+    for path in re.findall(r"`((?:specdemo|tests|docs|assets)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
