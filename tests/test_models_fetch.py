@@ -53,6 +53,7 @@ def shop(tmp_path, monkeypatch):
             fetch.json.dumps(
                 {
                     "file_sha256": checksum,
+                    "conversion": fetch.CONVERSION,
                     "files": {"config.json": 2, "model.safetensors": len(INSIDE)},
                 }
             )
@@ -87,6 +88,10 @@ def test_fetched_once(shop):
         lambda f: (f / "model.safetensors").unlink(),
         lambda f: (f / fetch.MARKER).write_text(
             '{"file_sha256": "other", "files": {"config.json": 2}}'
+        ),
+        # made before the tokenizer was cut as the model's own
+        lambda f: (f / fetch.MARKER).write_text(
+            (f / fetch.MARKER).read_text().replace(f'"conversion": {fetch.CONVERSION}, ', "")
         ),
     ],
 )

