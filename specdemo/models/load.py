@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 
 from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
+from .chat import prompt_ids, render
 from .fetch import Progress, target_folder
 from .hf_progress import no_progress_bars
 from .pairs import Pair
@@ -98,6 +99,9 @@ def load_target(
             f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
         ) from None
+    prompt_ids(
+        tokenizer, "?", pair.thinking
+    )  # a template that fails is told before the weights load
     model = _model(folder, config, kind, place, quantized)
     return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
 
@@ -208,11 +212,9 @@ def find_eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
 def _chat_end(tokenizer: Any) -> int | None:
     if not getattr(tokenizer, "chat_template", None):
         return None
-    talk = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "specdemo-answer"}]
     try:
-        text = tokenizer.apply_chat_template(talk, tokenize=False)
-    # templates are programs and fail in their own ways; the other two sources remain
-    except Exception:
+        text = render(tokenizer, [("user", "?"), ("assistant", "specdemo-answer")], ask=False)
+    except UserError:  # a template for questions alone; the other two sources remain
         return None
     tail = tokenizer(text.rpartition("specdemo-answer")[2], add_special_tokens=False)["input_ids"]
     special = set(tokenizer.all_special_ids) | {

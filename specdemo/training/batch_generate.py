@@ -16,6 +16,7 @@ import torch
 from transformers import StaticCache
 
 from ..errors import UserError
+from ..models.chat import render
 
 USER, ANSWER, DONE = 0, 1, 2  # who writes a row's next token
 
@@ -49,16 +50,8 @@ def chat_pieces(
         )
     one, two, three = "QXQX", "ZWZW", "VKVK"
 
-    def render(turns: list[tuple[str, str]], ask: bool) -> str:
-        return tokenizer.apply_chat_template(
-            [{"role": r, "content": c} for r, c in turns],
-            tokenize=False,
-            add_generation_prompt=ask,
-            **(options or {}),
-        )
-
-    first = render([("user", one)], True)
-    both = render([("user", one), ("assistant", two), ("user", three)], False)
+    first = render(tokenizer, [("user", one)], True, options)
+    both = render(tokenizer, [("user", one), ("assistant", two), ("user", three)], False, options)
     try:
         parts = first.split(one)[0], first.split(one)[1], both.split(two)[1].split(three)[0]
     except IndexError:

@@ -20,7 +20,7 @@ import torch
 
 from ..errors import UserError, as_user_errors
 from ..files import atomic_write, locked_output_dir
-from ..models.chat import chat_options
+from ..models.chat import chat_options, prompt_ids
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
 from ..prompts import load_prompts
@@ -83,16 +83,15 @@ def opening_rows(
     chat: Chat, prompts: list[list[int]], rows: int, length: int, rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``forced [rows, length]`` and ``phase [rows]`` of one batch: every second row begins with a
-    given prompt if there are any.
+    given prompt (in its chat form, see :func:`..models.chat.prompt_ids`) if there are any.
     """
     forced, phase = torch.full((rows, length), -1), torch.full((rows,), USER)
     for i in range(rows):
-        ids = list(chat.opening)
+        ids = chat.opening
         if prompts and i % 2:
-            ids += prompts[int(rng.integers(len(prompts)))] + chat.to_assistant
-            phase[i] = ANSWER
+            ids, phase[i] = prompts[int(rng.integers(len(prompts)))], ANSWER
         if len(ids) > length - 8:
-            ids, phase[i] = list(chat.opening), USER
+            ids, phase[i] = chat.opening, USER
         forced[i, : len(ids)] = torch.tensor(ids)
     return forced, phase
 
@@ -112,7 +111,7 @@ def write_corpus(
     ``corpus.json``.
     """
     chat = chat_pieces(loaded.tokenizer, loaded.eos_ids, chat_options(loaded.pair.thinking))
-    ids = [loaded.tokenizer(p, add_special_tokens=False).input_ids for p in prompts]
+    ids = [prompt_ids(loaded.tokenizer, p, loaded.pair.thinking) for p in prompts]
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"
     about = _read_about(
