@@ -125,10 +125,21 @@ def eight() -> World:
 
 
 # a chain is the tree of one draft
-@pytest.mark.parametrize("name", ["ratio, tree of 2, one pass", "point-mass, best of 2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ratio, tree of 2, one pass",
+        "point-mass, best of 2",
+        "ratio with q of the reveal, out of order",
+    ],
+)
 def test_chi_square_by_sampling(name, eight):
-    rule, make = RIGHT[name]
-    assert chi_square(eight, make(eight), rule, 100_000) > 1e-3
+    """10,000 rounds with the engine's own generator. The enumeration above is the proof; this many
+    show that the generator is used as enumerated, and find the wrong q at p < 1e-30.
+    """
+    rule, make = (RIGHT | WRONG)[name]
+    p = chi_square(eight, make(eight), rule, 10_000)
+    assert p > 1e-3 if name in RIGHT else p < 1e-30
 
 
 @pytest.mark.parametrize(

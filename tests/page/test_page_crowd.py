@@ -62,14 +62,15 @@ def test_a_closed_tab_leaves_nothing_running(assets, browser, serve):
     until(lambda: slow.finished == 1 and slow.running == 0)
 
 
-def test_many_visitors_some_of_whom_leave(assets, serve):
-    """Twenty in line, every third gives up: the others get their own race, in order, one at a time,
+@pytest.mark.parametrize("many", [8, pytest.param(20, marks=pytest.mark.slow)])
+def test_many_visitors_some_of_whom_leave(assets, serve, many):
+    """Many in line, every third gives up: the others get their own race, in order, one at a time,
     and nothing is left running.
     """
     client_of = pytest.importorskip("gradio_client")
     crowd = FakeBackend(pace=0.01)
     url, _ = serve(crowd, assets)
-    visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(20)]
+    visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(many)]
     jobs = [
         c.submit(
             prompt=f"Visitor {k}" + (" wait here" if k == 0 else ""),
@@ -80,11 +81,11 @@ def test_many_visitors_some_of_whom_leave(assets, serve):
         for k, c in enumerate(visitors)
     ]
     until(lambda: crowd.running == 1)
-    left = [k for k in range(20) if k % 3 == 1]
+    left = [k for k in range(many) if k % 3 == 1]
     for k in left:
         jobs[k].cancel()
     crowd.gate.set()
-    stayed = [k for k in range(20) if k not in left]
+    stayed = [k for k in range(many) if k not in left]
     for k in stayed:
         jobs[k].result(timeout=120)
         events = [e for text in jobs[k].outputs() for e in json.loads(text)]
