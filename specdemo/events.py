@@ -213,7 +213,7 @@ class KeptToken(TypedDict):
     """One token written by a round.
 
     ``source`` is ``accepted`` (a draft), ``correction`` (the target's own token where a draft was
-    wrong), ``bonus`` (after everything was accepted) or ``plain`` (nothing was drafted); ``node``
+    wrong), ``bonus`` (behind an accepted draft's end) or ``plain`` (nothing was drafted); ``node``
     the index in the draft or null; ``p`` the target's probability of it, ``q`` the drafter's;
     ``rank`` its place among the drafter's candidates there (1 = first, null = not among them);
     ``step`` the denoising step after which the block held it for good.
@@ -242,6 +242,9 @@ class Verify(Event):
         p: the target's probability of each node (null = not looked at).
         picks: the target's own token after the anchor, then after each node (null = not asked).
         cut: tokens dropped by the stop rule after they were verified.
+        draft_seconds: spent on drafting.
+        verify_seconds: on the target's pass, acceptance and moving its cache.
+        rest_seconds: on what is left of the round: telling the drafter the verdict.
         predicted_ms: what the measured costs say this round should take: its target pass and the
             drafting time really spent, also when nothing was drafted.
         clock: the speculative lane's own decode clock in seconds after this round.

@@ -4,9 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import * as tree from "../../specdemo/ui/static/draft_tree.js";
-import { latticeColumns, latticeLayout } from "../../specdemo/ui/static/lattice.js";
+import { stepName } from "../../specdemo/ui/static/denoise.js";
+import { latticeColumns, latticeLayout, latticePaths } from "../../specdemo/ui/static/lattice.js";
 import { pendingCells } from "../../specdemo/ui/static/lanes.js";
 import { pickRound } from "../../specdemo/ui/static/lesson_rounds.js";
+import { fullBar } from "../../specdemo/ui/static/rounds.js";
 import { treeLayout } from "../../specdemo/ui/static/tree.js";
 import { fold, shippedNames, shippedText, smallRace } from "./recordings.mjs";
 
@@ -30,6 +32,69 @@ test("what the target accepted, rejected and chose", () => {
   assert.deepEqual(tree.targetPicks(checked), [2, 3, 4]);
   const nodeAt = tree.nodesByDepth(checked.draft);
   assert.deepEqual([nodeAt(1, 2), nodeAt(2, 5), nodeAt(3, 5)], [0, 3, -1]);
+});
+
+test("a node on several branches is the one with which the target went furthest", () => {
+  const draft = { tokens: [7, 8, 9, 9], depth: [1, 1, 2, 2], parent: [-1, -1, 0, 1] };
+  assert.equal(tree.nodesByDepth(draft)(2, 9), 2);
+  const status = ["rejected", "accepted", "unreached", "accepted"];
+  assert.equal(tree.nodesByDepth(draft, status)(2, 9), 3);
+  assert.equal(
+    tree.nodesByDepth(draft, ["accepted", "rejected", "rejected", "unreached"])(2, 9),
+    2,
+  );
+});
+
+test("lines of the lattice: all branches of a tree, the likeliest and the accepted one", () => {
+  const checked = round();
+  const { draft } = checked;
+  draft.q = [0.9, 0.3, 0.5, 0.6]; // the drafter prefers 2 5, the target accepts 2 3
+  assert.deepEqual(tree.branches(draft), [
+    [0, 1, 2],
+    [0, 3],
+  ]);
+  const sent = latticePaths(draft, null).lines;
+  assert.deepEqual(
+    sent.map((line) => [line.look, line.ids]),
+    [
+      ["sd-way", [2, 3, 9]],
+      ["sd-way", [2, 5]],
+      ["sd-way sd-way-likeliest", [2, 5]],
+      ["sd-way sd-way-chosen", []],
+    ],
+  );
+  const accepted = latticePaths(draft, checked).lines.at(-1);
+  assert.deepEqual(accepted, { look: "sd-way sd-way-chosen", ids: [2, 3] });
+});
+
+test("lines of the lattice: of a searched path, the one sent", () => {
+  const paths = [{ ids: [4, 5] }, { ids: [6, 7] }];
+  const draft = { tokens: [6, 7], parent: [-1, 0], q: [1, 1], notes: { paths, path: 1 } };
+  const { lines, chosen } = latticePaths(draft, null);
+  assert.deepEqual(chosen, [6, 7]);
+  assert.deepEqual(
+    lines.map((line) => line.look),
+    ["sd-way", "sd-way sd-way-chosen"],
+  );
+});
+
+test("denoising steps are counted without the Markov head, which is none", () => {
+  const head = { label: "Markov head", step: 1, steps: 2 };
+  const steps = [{ label: "block", step: 0, steps: 2 }, head];
+  assert.deepEqual(
+    [0, 1].map((n) => stepName(steps, n)),
+    ["1/1", "Markov head"],
+  );
+  const two = [0, 1].map((step) => ({ label: "", step, steps: 2 }));
+  assert.deepEqual(
+    [0, 1].map((n) => stepName(two, n)),
+    ["1/2", "2/2"],
+  );
+});
+
+test("bars of the strip: the longest round fills it", () => {
+  assert.equal(fullBar([{ count: 3 }]), 9);
+  assert.equal(fullBar([{ count: 16 }, { count: 2 }]), 16);
 });
 
 test("a parent stands on the row of its first child, other children below", () => {

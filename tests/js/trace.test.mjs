@@ -137,3 +137,21 @@ test("the playhead shows what was written up to its moment", () => {
   assert.deepEqual([end.ended, end.ar, end.spec, end.rounds], [true, 5, 5, 2]);
   assert.deepEqual([end.arClock, end.specClock], [0.08, 0.06]);
 });
+
+test("at rest the last round with the most accepted drafts is open, not an empty last one", () => {
+  const trace = fold(smallRace());
+  const pinned = { at: -1, t: 0, pinned: true };
+  assert.equal(trace.rounds.at(-1).draft.tokens.length, 0, "the last round drafted nothing");
+  assert.equal(stateAtPlayhead(trace, pinned, false).opened.index, 0);
+  assert.equal(stateAtPlayhead(trace, pinned, true).opened.index, 1, "a live race is followed");
+  const last = { at: trace.timeline.length - 1, t: trace.end, pinned: false };
+  assert.equal(stateAtPlayhead(trace, last, false).opened.index, 1, "who steps there sees it");
+  const plain = fold(smallRace().filter((e) => e.kind !== "draft"));
+  assert.equal(stateAtPlayhead(plain, pinned, false).opened.index, 1, "nothing was drafted at all");
+  for (const name of shippedNames()) {
+    const { rounds, ...rest } = fold(JSON.parse(shippedText(name)).events);
+    const { opened } = stateAtPlayhead({ rounds, ...rest, end: 1 }, pinned, false);
+    if (rounds.some((round) => round.draft.tokens.length))
+      assert.equal(opened.accepted, Math.max(...rounds.map((round) => round.accepted)), name);
+  }
+});

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { stairs } from "../../specdemo/ui/static/charts.js";
 import { boxed, flow, percent, plural, seconds, spoken } from "../../specdemo/ui/static/format.js";
 import { tickLabel, ticks } from "../../specdemo/ui/static/plot.js";
-import { summary } from "../../specdemo/ui/static/round_summary.js";
+import { nothingDrafted, summary } from "../../specdemo/ui/static/round_summary.js";
 import { candidateLines, tokenLines } from "../../specdemo/ui/static/token_words.js";
 import { fold, smallRace } from "./recordings.mjs";
 
@@ -76,6 +76,25 @@ test("what happened in a round", () => {
     summary(trace, second, "verify"),
     "Nothing was drafted (it does not pay). The target read 1 row in one pass of 0.0 ms. It wrote “t5” itself.",
   );
+});
+
+test("what a round without a draft says in every view", () => {
+  const [first, second] = fold(smallRace()).rounds;
+  assert.equal(nothingDrafted(first), null);
+  assert.equal(
+    nothingDrafted(second),
+    "Nothing was drafted in this round (it does not pay): the target wrote one token alone. Choose another round above.",
+  );
+});
+
+test("who settled a token: a denoising step or the Markov head", () => {
+  const trace = fold(smallRace());
+  const [{ frames }] = trace.rounds;
+  frames.push({ ...frames[0], step: 1, label: "Markov head" });
+  const line = (step) =>
+    tokenLines(trace, { ...trace.spec[1], step }, 1).find((text) => text.includes("settled"));
+  assert.equal(line(0), "settled in denoising step 1");
+  assert.equal(line(1), "settled by the Markov head, after the denoising");
 });
 
 test("lines about a token and about a candidate", () => {

@@ -103,3 +103,17 @@ def served(backend, assets):
     """One page for all tests that do not need a special one."""
     with serving(backend, assets) as (url, _):
         yield url
+
+
+@pytest.fixture
+def exported(tmp_path, open_page):
+    """Opens an exported page from disk, with the network switched off."""
+
+    def make(events, name="race.html", **options):
+        from specdemo.ui.export import export_html
+
+        path = tmp_path / name
+        path.write_text(export_html(events), encoding="utf-8")
+        return open_page(path.as_uri(), offline=True, **options)
+
+    return make

@@ -10,32 +10,13 @@ import re
 import pytest
 from corrupt_traces import damaged
 from fake_race import HOSTILE, NAMES, fake_events
-from tools import open_every_view
+from tools import open_every_view, page_state
 
 from specdemo.traces import dump_trace
-from specdemo.ui.export import export_html
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 VIEWS = ("Denoising", "Lattice", "Tree")
-
-
-@pytest.fixture
-def exported(tmp_path, open_page):
-    """Opens an exported page from disk, with the network switched off."""
-
-    def make(events, name="race.html", **options):
-        path = tmp_path / name
-        path.write_text(export_html(events), encoding="utf-8")
-        return open_page(path.as_uri(), offline=True, **options)
-
-    return make
-
-
-def page_state(page, script: str):
-    return page.evaluate(
-        f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}"
-    )
 
 
 def test_exported_page_replays_offline(exported):
@@ -65,7 +46,7 @@ def test_every_method_shows_its_round(exported, method):
     if method in ("tree", "block"):
         page_state(page, "view.openRound(0)")
         page.get_by_role("tab", name="Denoising").click()
-        expect(page.locator(".sd-denoise tbody th").nth(1)).to_have_text("2/2 head")
+        expect(page.locator(".sd-denoise tbody th").nth(1)).to_have_text("Markov head")
         assert page.locator(".sd-denoise tbody tr").nth(1).locator(".sd-fresh").count() == 2, (
             "what the head changed is marked"
         )

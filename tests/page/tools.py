@@ -80,6 +80,13 @@ def state(page, script: str, name: str = "race-view"):
     )
 
 
+def page_state(page, script: str):
+    """In an exported page: evaluate ``script`` with ``view`` in scope."""
+    return page.evaluate(
+        f"() => {{ const view = document.getElementById('race').specdemo; return {script}; }}"
+    )
+
+
 def open_every_view(page) -> dict[str, list]:
     """In an exported page: open all rounds in all views of a round. {"shown": [round, view] of
     those that show something, "empty": of those that do not}

@@ -4,6 +4,7 @@ import { s } from "./dom.js";
 import { boxed, clamp, percent, spoken } from "./format.js";
 
 export const STATUS_MARK = { accepted: "✓", rejected: "✗", unreached: "·", dropped: "–" };
+export const SOURCE_MARK = { accepted: "✓", correction: "▲", bonus: "+", plain: "" };
 const LETTER = 7.4; // pixels
 
 /** How many letters of a word fit into so many pixels. */

@@ -187,8 +187,8 @@ function timeChart(trace, rounds) {
   const [draft, verify, rest] = PARTS.map(({ key }) => sum(rounds, (r) => ms(r, key)));
   const all = draft + verify + rest;
   const note = all
-    ? `Drafting ${percent(draft / all)}, verifying ${percent(verify / all)}, the rest ${percent(rest / all)}; ${seconds(all / rounds.length / 1000)} a round.`
-    : "Drafting, verifying, and the rest (acceptance, bookkeeping).";
+    ? `Drafting ${percent(draft / all)}, verifying ${percent(verify / all)} (the target's pass, acceptance, its cache), the rest ${percent(rest / all)} (telling the drafter the verdict); ${seconds(all / rounds.length / 1000)} a round.`
+    : "Drafting; verifying: the target's pass, acceptance, its cache; the rest: telling the drafter the verdict.";
   const keys = PARTS.map(({ cls, word }) => [cls, word]);
   return figure("chart-cost", "Where a round's time goes", note, plot.svg, keys);
 }

@@ -37,6 +37,16 @@ export function mainPath(draft) {
   }
 }
 
+/** Indices of the nodes from the anchor's child down to each leaf. */
+export function branches(draft) {
+  const inner = new Set(draft.parent);
+  const up = (i) => (i < 0 ? [] : [...up(draft.parent[i]), i]);
+  return draft.tokens
+    .map((_, i) => i)
+    .filter((i) => !inner.has(i))
+    .map(up);
+}
+
 /** Nodes of the draft along `ids` from the anchor, -1 where the tree does not go there. */
 export function nodesAlong(draft, ids) {
   const nodes = [];
@@ -95,12 +105,18 @@ export function treeRows(draft) {
   return { row, count: current + 1 };
 }
 
-/** (depth, token id) -> the first node there, or -1. */
-export function nodesByDepth(draft) {
+const BY_VERDICT = { accepted: 0, dropped: 1, rejected: 2 };
+
+/**
+ * (depth, token id) -> the node there, or -1. Of several nodes on different branches the one with
+ * which the target went furthest, by the verdicts `status` if there are any, else the first.
+ */
+export function nodesByDepth(draft, status = []) {
   const found = new Map();
+  const place = (i) => BY_VERDICT[status[i]] ?? 3;
   draft.tokens.forEach((id, i) => {
     const key = `${draft.depth[i]}:${id}`;
-    if (!found.has(key)) found.set(key, i);
+    if (!found.has(key) || place(i) < place(found.get(key))) found.set(key, i);
   });
   return (depth, id) => found.get(`${depth}:${id}`) ?? -1;
 }

@@ -1,9 +1,16 @@
-// The lattice: a column for each position, a row for each candidate, a line along the path sent,
-// and the target's verdict on each node it checked.
+// The lattice: a column for each position, a row for each candidate, lines along what was sent and
+// accepted, and the target's verdict on each node it checked.
 
 import { candidateBox } from "./candidate_box.js";
 import { h, s } from "./dom.js";
-import { mainPath, nodesByDepth, targetPicks } from "./draft_tree.js";
+import {
+  acceptedPath,
+  branches,
+  isBranching,
+  mainPath,
+  nodesByDepth,
+  targetPicks,
+} from "./draft_tree.js";
 import { boxed, clamp } from "./format.js";
 
 const MAX_CANDIDATES = 8; // of a position
@@ -12,7 +19,14 @@ const LATTICE = { top: 26, row: 42, box: 34 }; // pixels: above the first row, a
 export function latticeView(trace, round, stage, upto, available) {
   const columns = latticeColumns(round, stage, upto);
   if (!columns.length)
-    return [h("p", { class: "sd-empty", text: "No candidates were recorded for this round." })];
+    return [
+      h("p", {
+        class: "sd-empty",
+        text: round.draft
+          ? "This draft has one candidate at each position, so there is no lattice. The tree shows what was proposed."
+          : "The candidates appear here.",
+      }),
+    ];
   const lattice = latticeLayout(columns, available);
   const svg = s("svg", {
     class: "sd-lattice",
@@ -22,22 +36,36 @@ export function latticeView(trace, round, stage, upto, available) {
     "aria-label": "Lattice of candidates",
   });
   const draft = stage === "denoise" ? null : round.draft;
-  const { chosen, others } = latticePaths(draft);
-  for (const ids of others) svg.append(pathLine(lattice, ids, "sd-way"));
-  if (chosen.length > 1) svg.append(pathLine(lattice, chosen, "sd-way sd-way-chosen"));
   const seen = stage === "verify";
+  const paths = latticePaths(draft, seen ? round : null);
+  const below = belowColumns(lattice, paths);
+  for (const { ids, look } of paths.lines) svg.append(pathLine(lattice, ids, look, below));
   const state = {
-    chosen,
+    chosen: paths.chosen,
+    below,
     picks: seen ? targetPicks(round) : [],
-    nodeAt: draft ? nodesByDepth(draft) : () => -1,
+    nodeAt: draft ? nodesByDepth(draft, seen ? round.verify.status : []) : () => -1,
     status: (node) => (seen && node >= 0 && round.verify.status[node]) || null,
   };
   columns.forEach((_, k) => svg.append(...columnMarks(trace, lattice, state, k)));
-  const key = h("p", {
-    class: "sd-key",
-    text: "Rows: candidates by the drafter's probability. Line: the path sent to the target. ✓ kept, ✗ rejected, · not reached; ★ the target's own choice.",
-  });
+  const key = h("p", { class: "sd-key", text: latticeKey(draft, paths, seen) });
   return [h("div", { class: "sd-scroll" }, svg), key];
+}
+
+function latticeKey(draft, { searched }, seen) {
+  const words = ["Rows: candidates by the drafter's probability."];
+  if (draft && isBranching(draft)) {
+    words.push(
+      `Thin lines: the branches of the tree ${seen ? "sent" : "that is sent"} to the target.`,
+    );
+    words.push("Dashed line: the branch that the drafter finds likeliest.");
+    if (seen) words.push("Thick line: the branch that the target accepted.");
+  } else if (draft) {
+    words.push("Thick line: the path sent to the target.");
+    if (searched) words.push("Thin lines: other paths of the search.");
+  }
+  if (seen) words.push("✓ kept, ✗ rejected, · not reached; ★ the target's own choice.");
+  return words.join(" ");
 }
 
 /**
@@ -75,25 +103,51 @@ export function latticeLayout(columns, available) {
   };
 }
 
-/** The ids of the path sent, and of the other paths searched. */
-function latticePaths(draft) {
-  if (!draft) return { chosen: [], others: [] };
+/**
+ * What is drawn as lines [{ids, look}, ...]: the path sent and others that were searched; of a tree
+ * all its branches, the likeliest, and, in a checked `round`, the accepted one. `chosen` are the
+ * ids of the path, or of the likeliest branch; `searched` says that there are other paths.
+ */
+export function latticePaths(draft, round) {
+  if (!draft) return { chosen: [], accepted: [], lines: [], searched: false };
+  const idsOf = (nodes) => nodes.map((i) => draft.tokens[i]);
+  const thin = (ids) => ({ ids, look: "sd-way" });
+  if (isBranching(draft)) {
+    const chosen = idsOf(mainPath(draft));
+    const lines = branches(draft).map((nodes) => thin(idsOf(nodes)));
+    lines.push({ ids: chosen, look: "sd-way sd-way-likeliest" });
+    const accepted = round ? idsOf(acceptedPath(round)) : [];
+    lines.push({ ids: accepted, look: "sd-way sd-way-chosen" });
+    return { chosen, accepted, lines, searched: false };
+  }
   const paths = (draft.notes.paths || []).map((path) => path.ids);
-  const chosen = paths[draft.notes.path] || mainPath(draft).map((i) => draft.tokens[i]);
-  return { chosen, others: paths.filter((ids) => ids !== chosen && ids.length > 1) };
+  const chosen = paths[draft.notes.path] || idsOf(mainPath(draft));
+  const others = paths.filter((ids) => ids !== chosen);
+  const lines = [...others.map(thin), { ids: chosen, look: "sd-way sd-way-chosen" }];
+  return { chosen, accepted: [], lines, searched: others.length > 0 };
 }
 
-function pathLine({ columns, rowOf, centre }, ids, cls) {
-  const points = ids.slice(0, columns.length).map((id, k) => centre(k, rowOf(k, id)).join(","));
+/** Of each position the id on the accepted or likeliest branch that is no candidate there. */
+function belowColumns({ columns, rowOf }, { accepted, chosen }) {
+  return columns.map((_, k) =>
+    [accepted[k], chosen[k]].find((id) => id !== undefined && rowOf(k, id) < 0),
+  );
+}
+
+/** A line along ids as far as they have boxes. */
+function pathLine({ columns, rowOf, centre }, ids, cls, below) {
+  const end = ids.findIndex((id, k) => !columns[k] || (rowOf(k, id) < 0 && id !== below[k]));
+  const shown = end < 0 ? ids : ids.slice(0, end);
+  const points = shown.map((id, k) => centre(k, rowOf(k, id)).join(","));
   return s("polyline", { class: cls, points: points.join(" ") });
 }
 
 /**
- * Heading, candidates and the target's choice at position k; an id sent that is no candidate stands
- * below.
+ * Heading, candidates and the target's choice at position k; an id on a thick or dashed line that
+ * is no candidate stands below.
  */
-function columnMarks(trace, { columns, step, width, deep, height, rowOf }, state, k) {
-  const { chosen, picks, nodeAt, status } = state;
+function columnMarks(trace, { columns, step, width, deep, height }, state, k) {
+  const { chosen, below, picks, nodeAt, status } = state;
   const box = (id, p, row) => {
     const node = nodeAt(k + 1, id);
     return candidateBox(trace, {
@@ -112,7 +166,7 @@ function columnMarks(trace, { columns, step, width, deep, height, rowOf }, state
   const middle = k * step + width / 2;
   const marks = [s("text", { class: "sd-col", x: middle, y: 16, text: `+${k + 1}` })];
   columns[k].forEach(([id, p], row) => marks.push(box(id, p, row)));
-  if (chosen[k] !== undefined && rowOf(k, chosen[k]) < 0) marks.push(box(chosen[k], null, deep));
+  if (below[k] !== undefined) marks.push(box(below[k], null, deep));
   if (picks[k] !== undefined) {
     const text = `target: ${boxed(trace.word(picks[k]), 9)}`;
     marks.push(s("text", { class: "sd-pick", x: middle, y: height - 8, text }));

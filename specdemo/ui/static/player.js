@@ -164,8 +164,8 @@ export class Player {
     this.at = this.stepAt(this.t);
     if (this.t >= trace.end) {
       this.at = trace.timeline.length - 1;
+      this.pinned = true;
       if (trace.done || !this.view.running) this.pause();
-      else this.pinned = true;
     }
     this.view.draw();
   }

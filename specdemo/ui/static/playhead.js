@@ -5,7 +5,8 @@ import { countUntil } from "./trace.js";
 /**
  * What the views draw: `t` seconds; `step` of the timeline or null; its `round` or null and the
  * `stage` of it; `ended`; tokens `ar` and `spec` of the lanes and their clocks; `rounds` begun and
- * checked. `player` is {at, t, pinned}: the step of the timeline (-1: none), seconds, at the end.
+ * checked; the round `opened` up. `player` is {at, t, pinned}: the step of the timeline (-1: none),
+ * seconds, at the end.
  */
 export function stateAtPlayhead(trace, player, running) {
   const { timeline, rounds } = trace;
@@ -31,7 +32,18 @@ export function stateAtPlayhead(trace, player, running) {
     arClock: arStands ? clockOf(trace.ar, ar) : t,
     specClock: specStands ? clockOf(trace.spec, spec) : t,
     rounds: round ? round.index + Number(checked) : 0,
+    opened: player.pinned && !running ? (bestRound(rounds) ?? round) : round,
   };
+}
+
+/**
+ * The round that is shown when a race has come to rest, as its last one often drafts nothing: the
+ * last one of those with the most accepted drafts; null if nothing was drafted.
+ */
+function bestRound(rounds) {
+  return rounds
+    .filter((r) => r.verify && r.draft && r.draft.tokens.length)
+    .reduce((best, r) => (best && best.accepted > r.accepted ? best : r), null);
 }
 
 /** denoise, draft or verify; the plain lane's last steps leave the last round checked. */

@@ -18,6 +18,13 @@ export function summary(trace, round, stage) {
   return `${made}. ${pass}${kept}.${ownToken(trace, round)}${dropped(verify)}`;
 }
 
+/** What stands in place of a view where the round drafted nothing; null where it did. */
+export function nothingDrafted({ draft, frames }) {
+  if (!draft || draft.tokens.length || frames.length) return null;
+  const { why } = draft.notes;
+  return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target wrote one token alone. Choose another round above.`;
+}
+
 function denoising(round) {
   const frame = round.frames.at(-1);
   if (!frame) return "The drafter is at work.";

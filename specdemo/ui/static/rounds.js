@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { isBranching } from "./draft_tree.js";
 import { plural } from "./format.js";
 import { latticeView } from "./lattice.js";
-import { summary } from "./round_summary.js";
+import { nothingDrafted, summary } from "./round_summary.js";
 import { candidateLines } from "./token_words.js";
 import { treeView } from "./tree.js";
 
@@ -14,6 +14,7 @@ const VIEWS = {
   lattice: { label: "Lattice", draw: latticeView },
   tree: { label: "Tree", draw: treeView },
 };
+const MIN_FULL_BAR = 9; // tokens; short rounds keep short bars
 const DEFAULT_WIDTH = 900; // pixels, while the view is out of sight
 
 export class RoundView {
@@ -132,15 +133,16 @@ export class RoundView {
   }
 
   /**
-   * Bars of the rounds, height = tokens written; those the playhead has not seen checked are places
-   * only.
+   * Bars of the rounds, height = tokens written; behind the first `seen`, which the playhead has
+   * seen checked, they are places only.
    */
-  drawStrip(current, stage) {
+  drawStrip(current, seen) {
     const { rounds } = this.view.trace;
     for (; this.bars < rounds.length && rounds[this.bars].verify; this.bars++)
       this.strip.append(roundBar(rounds[this.bars]));
+    this.strip.style.setProperty("--most", fullBar(rounds));
     [...this.strip.children].forEach((bar, i) => {
-      const later = i > current || (i === current && stage !== "verify");
+      const later = i >= seen;
       bar.classList.toggle("sd-now", i === current);
       bar.classList.toggle("sd-later", later);
       bar.title = `round ${i + 1}${later ? "" : `: ${plural(rounds[i].count, "token")}`}`;
@@ -150,17 +152,20 @@ export class RoundView {
       this.strip.scrollLeft = now.offsetLeft - this.strip.clientWidth / 2;
   }
 
-  /** Shows round `index` (-1: none yet) at a stage of it, with its first `upto` denoising steps. */
-  update(index, stage, upto) {
+  /**
+   * Shows a round (null: none yet) at a stage of it, with its first `upto` denoising steps; `seen`
+   * rounds are checked, and `atRest` says that it is not the last of them.
+   */
+  update(round, { stage, upto, seen, atRest }) {
     const { trace } = this.view;
-    const round = trace.rounds[index] || null;
-    const key = `${index}|${stage}|${upto}|${this.tab}|${trace.rounds.length}`;
+    const index = round ? round.index : -1;
+    const key = `${index}|${stage}|${upto}|${seen}|${atRest}|${this.tab}|${trace.rounds.length}`;
     if (key === this.key) return;
     this.key = key;
     this.round = round;
-    this.drawStrip(index, stage);
+    this.drawStrip(index, seen);
     this.title.textContent = round
-      ? `Round ${index + 1} of ${trace.rounds.length}`
+      ? `Round ${index + 1} of ${trace.rounds.length}${atRest ? ", the best one" : ""}`
       : "The round, opened up";
     this.summary.textContent = round
       ? summary(trace, round, stage)
@@ -171,7 +176,13 @@ export class RoundView {
       button.tabIndex = name === active ? 0 : -1;
     }
     this.body.setAttribute("aria-label", VIEWS[active].label);
-    this.drawBody(round ? VIEWS[active].draw(trace, round, stage, upto, this.width) : []);
+    this.drawBody(round ? this.content(active, round, stage, upto) : []);
+  }
+
+  content(name, round, stage, upto) {
+    const nothing = nothingDrafted(round);
+    if (nothing) return [h("p", { class: "sd-empty", text: nothing })];
+    return VIEWS[name].draw(this.view.trace, round, stage, upto, this.width);
   }
 
   get width() {
@@ -188,12 +199,15 @@ export class RoundView {
   }
 }
 
+/** Tokens of a bar as high as the strip: those of the longest round. */
+export const fullBar = (rounds) => Math.max(MIN_FULL_BAR, ...rounds.map((r) => r.count));
+
 function roundBar({ index, count, accepted }) {
   const own = count - accepted;
   return h(
     "span",
     { class: "sd-bar", "data-r": index },
-    own > 0 ? h("i", { class: "sd-bar-own", style: `height:${own * 6}px` }) : null,
-    h("i", { class: "sd-bar-kept", style: `height:${accepted * 6}px` }),
+    own > 0 ? h("i", { class: "sd-bar-own", style: `--tokens:${own}` }) : null,
+    h("i", { class: "sd-bar-kept", style: `--tokens:${accepted}` }),
   );
 }

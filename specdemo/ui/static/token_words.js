@@ -1,13 +1,14 @@
 // The words of the panel about one token, and about one candidate of a round.
 
 import { boxed, percent, seconds } from "./format.js";
+import { MARKOV_HEAD } from "./round_summary.js";
 
 const SOURCE_WORDS = {
   first: "first token, from reading the prompt",
   plain: "plain: written by the target only",
   accepted: "accepted: drafted, and the target agreed",
   correction: "correction: the target's own token where the draft was wrong",
-  bonus: "bonus: the target's own token after every draft was right",
+  bonus: "bonus: the target's own next token, after it accepted a draft to its end",
 };
 const STATUS_WORDS = {
   accepted: "accepted by the target",
@@ -28,10 +29,19 @@ export function tokenLines(trace, token, i) {
   if (token.q != null) lines.push(`drafter's probability q = ${percent(token.q)}`);
   if (token.rank) lines.push(`place ${token.rank} among the drafter's candidates`);
   else if (token.source === "correction") lines.push("not among the drafter's candidates shown");
-  if (token.step != null) lines.push(`settled in denoising step ${token.step + 1}`);
+  if (token.step != null) lines.push(settledIn(trace.rounds[token.round], token.step));
   if (token.logprob !== null) lines.push(`log-probability ${token.logprob.toFixed(3)}`);
   if (token.t) lines.push(`at ${seconds(token.t)} of this lane's clock`);
   return lines;
+}
+
+/** Which denoising step settled a token, or that the Markov head did after them. */
+function settledIn(round, step) {
+  const frames = round ? round.frames : [];
+  const last = frames.find((frame) => frame.step === step && frame.row === frames[0].row);
+  return last && last.label === MARKOV_HEAD
+    ? "settled by the Markov head, after the denoising"
+    : `settled in denoising step ${step + 1}`;
 }
 
 /** Lines about candidate number i of a round. */

@@ -1,6 +1,6 @@
 // The tree of candidates, with the scores that decided where it branches.
 
-import { candidateBox, lettersIn } from "./candidate_box.js";
+import { SOURCE_MARK, candidateBox, lettersIn } from "./candidate_box.js";
 import { h, s } from "./dom.js";
 import { draftsTable, lengthNote } from "./drafts_table.js";
 import { acceptedPath, treeRows } from "./draft_tree.js";
@@ -16,7 +16,7 @@ export function treeView(trace, round, stage, upto, available) {
     ];
   const notes = [draftsTable(trace, round, stage), lengthNote(draft.notes)].filter(Boolean);
   if (!draft.tokens.length) {
-    const text = draft.notes.why || "Nothing was drafted: the target wrote this token alone.";
+    const text = `Nothing was sent to the target${draft.notes.why ? `: ${draft.notes.why}` : ""}.`;
     return [...notes, h("p", { class: "sd-empty", text })];
   }
   const seen = stage === "verify";
@@ -197,7 +197,7 @@ function appendOwnToken(svg, trace, round, own, layout) {
         class: "sd-mark",
         x: boxWidth - 5,
         y: middle,
-        text: own.source === "bonus" ? "+" : "▲",
+        text: SOURCE_MARK[own.source],
       }),
     ),
   );

@@ -290,9 +290,9 @@ export class View {
 
   draw() {
     const { trace, player, state } = this;
-    const { round, stage, step, t, ar, spec } = state;
-    const index = round ? round.index : -1;
+    const { round, stage, step, t, ar, spec, opened } = state;
     const upto = step ? step.upto : 0;
+    const index = opened ? opened.index : -1;
     this.following = player.pinned || player.playing;
     const differs = firstDifference(trace, ar, spec);
     this.lanes.ar.update(ar, state.arClock, -1, differs);
@@ -303,10 +303,16 @@ export class View {
     player.update(
       t,
       round
-        ? `round ${index + 1} of ${trace.rounds.length}, ${STAGE_WORDS[stage]}`
+        ? `round ${round.index + 1} of ${trace.rounds.length}, ${STAGE_WORDS[stage]}`
         : "before the first round",
     );
-    this.roundView.update(index, stage, upto);
+    const atRest = opened !== round;
+    this.roundView.update(opened, {
+      stage: atRest ? "verify" : stage,
+      upto,
+      seen: state.rounds,
+      atRest,
+    });
     this.score.update(trace, state, differs);
     const isMoving = this.running || player.playing;
     this.charts.update({ ar, spec }, t, state.rounds, !isMoving);

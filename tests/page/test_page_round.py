@@ -1,0 +1,79 @@
+"""The round opened up, in an exported page: its strip, its views, and where it comes to rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_race import fake_events
+from tools import page_state
+
+expect = pytest.importorskip("playwright.sync_api").expect
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["tree", "best", "d2sd", "block"])
+def test_denoising_and_lattice_show_what_the_round_kept(exported, name):
+    """In the recordings, where the target often keeps another branch than the block's own chain."""
+    recording = json.loads((ROOT / "assets" / "traces" / f"{name}.json").read_text("utf-8"))
+    page = exported(recording["events"], reduced_motion="reduce")
+    rounds = page.evaluate("""() => {
+      const { specdemo: view } = document.getElementById("race");
+      const open = (name) => document.querySelector(`[data-tab=${name}]`).click();
+      const all = (selector) => [...document.querySelectorAll(`.sd-stage ${selector}`)];
+      return view.trace.rounds.filter((round) => round.frames.length).map((round) => {
+        view.openRound(round.index);
+        open("denoise");
+        const written = all("tbody").map((body) => body.querySelectorAll(".sd-w-accepted").length);
+        const steps = all("tbody tr:first-child th").map((head) => head.textContent);
+        open("lattice");
+        const line = all(".sd-way-chosen").map((way) => way.getAttribute("points"));
+        const isTree = round.draft.parent.some((node, i) => node !== i - 1);
+        return { accepted: round.accepted, written, steps, isTree, line: line.join() };
+      });
+    }""")
+    assert len(rounds) > 5 and any(round["isTree"] for round in rounds) == (name != "block")
+    for round in rounds:
+        assert set(round["written"]) == {round["accepted"]}
+        if round["isTree"]:  # a chain's thick line is the path sent
+            assert len(round["line"].split()) == round["accepted"]
+        if name != "d2sd":  # whose second pass is a second step
+            assert set(round["steps"]) == {"1/1"}
+
+
+def test_bars_of_long_rounds_lie_inside_the_strip(exported):
+    page = exported(list(fake_events(method="block", tokens=60, gamma=15)), reduced_motion="reduce")
+    page.evaluate("""() => {
+      const { specdemo: view } = document.getElementById("race");
+      view.trace.rounds[0].accepted = 15;
+      view.trace.rounds[0].count = 16;
+      view.roundView.reset();
+      view.draw();
+    }""")
+    page.locator(".sd-strip").scroll_into_view_if_needed()
+    heights = page.evaluate("""() => [...document.querySelectorAll(".sd-bar")].map((bar) => {
+      const parts = [...bar.children].map((part) => part.getBoundingClientRect());
+      const place = bar.getBoundingClientRect();
+      return [Math.min(...parts.map((part) => part.top)) - place.top, place.height];
+    })""")
+    assert heights[0][0] == pytest.approx(0, abs=0.5), "the longest round fills the strip"
+    assert all(above > 5 for above, _ in heights[1:]), "shorter rounds are shorter"
+
+
+def test_a_race_at_rest_shows_its_best_round(exported):
+    page = exported(list(fake_events(method="best", tokens=40)), reduced_motion="reduce")
+    last = page_state(page, "view.trace.rounds.length")
+    for come_to_rest in (
+        "null",
+        "view.player.finish()",
+        "(view.player.seek(0), view.player.play())",
+    ):
+        page_state(
+            page, f"[view.player.setRate(4), view.player.autoSpeed = false, {come_to_rest}].length"
+        )
+        expect(page.locator(".sd-rounds h3")).to_contain_text("the best one")
+        assert page_state(page, "view.roundView.round.draft.tokens.length") > 0
+        assert page.locator(".sd-bar.sd-later").count() == 0, "all rounds have their bars"
+    page_state(page, f"view.openRound({last - 1})")
+    expect(page.locator(".sd-rounds h3")).to_have_text(f"Round {last} of {last}")
