@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
 from tiny import tiny_engine
 
+from specdemo import drafters
 from specdemo.drafters import METHODS
 from specdemo.engine import race
 from specdemo.request import Request
@@ -16,19 +19,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
 
 
-def test_the_smallest_method_of_contributing_races():
+def test_the_smallest_method_of_contributing_races(monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    before = dict(METHODS)
-    try:
-        exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
-        request = Request("5 7 5 7", method="repeat", params={"n": 3}, max_new_tokens=12)
-        events = [event.to_dict() for event in race(tiny_engine(), request)]
-    finally:
-        METHODS.clear()
-        METHODS.update(before)
-    drafts = [e for e in events if e["kind"] == "draft"]
-    assert drafts and any(len(e["tokens"]) == 3 for e in drafts)
+    file, entry = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    module = types.ModuleType("specdemo.drafters.repeat")
+    module.__package__ = "specdemo.drafters"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(file, "repeat.py", "exec"), vars(module))
+    monkeypatch.setitem(METHODS, "repeat", eval(entry, vars(drafters) | {"repeat": module}))
+    request = Request("5 7 5 7", method="repeat", params={"n": 3}, max_new_tokens=12)
+    events = [event.to_dict() for event in race(tiny_engine(), request)]
+    drafts = [event for event in events if event["kind"] == "draft"]
+    assert drafts and any(len(draft["tokens"]) == 3 for draft in drafts)
     assert events[-1]["result"]["identical"] is True
 
 
