@@ -31,7 +31,7 @@ def test_a_real_race_on_the_page(engine_bf16, assets, open_page):
         shown = state(
             page,
             "[view.trace.ar.map((t) => t.id), view.trace.spec.map((t) => t.id),"
-            " view.trace.done.result.output_ids]",
+            " view.trace.events.at(-1).result.output_ids]",
         )
     alone = list(race(engine_bf16, Request(prompt, "d2sd", max_new_tokens=16)))[-1].result[
         "output_ids"
