@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -19,6 +20,15 @@ class UserError(Exception):
 def first_line(error: BaseException) -> str:
     """The first line of a library's error message, to be quoted in a sentence of our own."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+
+
+def shown(value: Any, longest: int = 80) -> str:
+    """``repr(value)`` for a sentence; cut where it is long, as a value from outside may be."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of thousands of digits, or a class of somebody else
+        return f"this {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> int:

@@ -1,7 +1,8 @@
-"""Prompt files: JSON lines, as in Spec-Bench's ``question.jsonl``.
+"""Prompts: what a text must be to be asked, and the one reader of prompt files.
 
-A line holds ``turns`` (a list, of which the first is asked) or ``prompt``, and optionally ``id``
-(or ``question_id``) and ``category``.
+A prompt file is JSON lines, as in Spec-Bench's ``question.jsonl``. A line holds ``turns`` (a list,
+of which the first is asked), ``prompt``, or chat ``messages`` (of which the first user's is asked),
+and optionally ``id`` (or ``question_id``) and ``category``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,50 @@ _FIELD_ERRORS = {
     "category": f"category must be a word, and not “{ALL}”, which is the name of the total",
     "turns": "turns must be a list whose first element is the prompt's text, for instance"
     ' "turns": ["Why is the sky blue?"]',
+    "messages": "messages must be a list with a message of the user, for instance"
+    ' "messages": [{"role": "user", "content": "Why is the sky blue?"}]',
 }
+
+
+def check_text(text: str, what: str) -> str:
+    """``text`` itself.
+
+    Args:
+        what: names it in the sentence, as "The prompt".
+
+    Raises:
+        UserError: it holds bytes that were no text where it was typed, or half a surrogate pair.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what} is not text at character {error.start + 1} (it must be Unicode, in UTF-8"
+            " where it comes from a file, a pipe or the command line); correct it there."
+        ) from None
+    return text
+
+
+def clean_prompt(text: str) -> str:
+    """``text`` without a byte order mark before it and without one newline at its end, which a file
+    or a pipe adds and nobody means. Raises UserError, see :func:`check_text`.
+    """
+    text = check_text(text, "The prompt").removeprefix("\ufeff")
+    end = next((end for end in ("\r\n", "\n", "\r") if text.endswith(end)), "")
+    return text.removesuffix(end)
+
+
+def decode_prompt(raw: bytes) -> str:
+    """Standard input as text, in UTF-8. Raises UserError: it is not, or too long to be a prompt."""
+    if len(raw) > MAX_BYTES:
+        raise UserError("Standard input holds more than 50 MB, which no prompt is; pipe less.")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"Standard input is not UTF-8 text (byte {error.start + 1}); convert it, for instance"
+            " with iconv."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -86,10 +130,13 @@ class _Line(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _prompt_is_the_only_turn(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "turns" not in data:
-            return {**data, "turns": [data.get("prompt")]}
-        return data
+    def _other_forms(cls, data: Any) -> Any:
+        """``prompt`` is the only turn; of ``messages`` the first user's is asked."""
+        if not isinstance(data, dict) or "turns" in data:
+            return data
+        if "messages" in data and "prompt" not in data:
+            return {**data, "turns": [_first_user_message(data["messages"])]}
+        return {**data, "turns": [data.get("prompt")]}
 
     @field_validator("id", mode="before")
     @classmethod
@@ -108,9 +155,23 @@ class _Line(BaseModel):
     @field_validator("turns")
     @classmethod
     def _begins_with_text(cls, turns: list[Any]) -> list[Any]:
-        if not turns or not isinstance(turns[0], str) or not turns[0].strip():
+        prompt = clean_prompt(turns[0]) if turns and isinstance(turns[0], str) else ""
+        if not prompt.strip():
             raise ValueError
-        return turns
+        return [prompt]
+
+
+def _first_user_message(messages: Any) -> str | None:
+    """The text of the first message whose role is ``user``; its parts joined where it has parts."""
+    for message in messages if isinstance(messages, list) else []:
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, list):
+                parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+                texts = [text for text in parts if isinstance(text, str)]
+                return "".join(texts) if len(texts) == len(parts) else None
+            return content
+    return None
 
 
 def load_prompts(path: str | Path) -> PromptFile:
@@ -165,18 +226,25 @@ def _parse_line(line: str, where: str, number: int) -> Prompt:
     try:
         data = _Line.model_validate_json(line)
     except ValidationError as errors:
-        raise UserError(_sentence(errors.errors()[0], where)) from None
+        raise UserError(_sentence(errors.errors()[0], where, '"messages"' in line)) from None
     return Prompt(
         f"line {number}" if data.id is None else str(data.id), data.category, data.turns[0]
     )
 
 
-def _sentence(error: Any, where: str) -> str:
+def _sentence(error: Any, where: str, chat: bool) -> str:
+    if error["type"] == "json_invalid" and "hex escape" in error["msg"]:
+        return (
+            f"{where} holds \\u and digits that stand for no character, as half of a surrogate"
+            " pair does; correct it."
+        )
     if error["type"] == "json_invalid":
         return f"{where} is not JSON; a prompt file has one JSON object a line."
     if not error["loc"]:
         return f"{where} is not a JSON object; it needs turns, and if you like category and id."
     field = error["loc"][0]
+    if field == "turns" and chat:
+        field = "messages"
     return f"{where}: {_FIELD_ERRORS['id' if field == 'question_id' else field]}."
 
 

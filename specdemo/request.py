@@ -5,17 +5,17 @@ bench build a :class:`Request`; everything behind them trusts it. Loads no torch
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
 from .drafters import METHODS
-from .errors import UserError
+from .errors import UserError, shown
 from .events import Rule
+from .prompts import check_text, clean_prompt
 
 Lanes = Literal["both", "spec", "ar"]
 Check = Literal["", "exact"]
@@ -58,13 +58,12 @@ class Sampling:
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
-            or not math.isfinite(value)
-            or not low <= value <= high
+            or not low <= value <= high  # NaN is never between them
             or (whole and value != int(value))
         ):
             kind = "a whole number" if whole else "a number"
             what = "The seed" if name == "seed" else name
-            raise UserError(f"{what} must be {kind} from {low:,} to {high:,}, not {value!r}.")
+            raise UserError(f"{what} must be {kind} from {low:,} to {high:,}, not {shown(value)}.")
         if name == "top_p" and value == 0:
             raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
         return int(value) if whole else float(value)
@@ -82,7 +81,8 @@ class Request:
     """One race.
 
     Args:
-        prompt: the user's message; the engine puts it into the target's chat form.
+        prompt: the user's message; the engine puts it into the target's chat form. A byte order
+            mark before it and one newline at its end go, as a file or a pipe brings them along.
         method: a key of ``METHODS``.
         params: the method's own parameters, by name (others keep their defaults) or as an instance
             of the method's parameter class, which is what the attribute always holds.
@@ -112,22 +112,26 @@ class Request:
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _not_empty(cls, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
+    def _some_text(cls, value: Any) -> str:
+        prompt = clean_prompt(value) if isinstance(value, str) else ""
+        if not prompt.strip():
             raise UserError("The prompt is empty; type a question or choose an example.")
-        return value
+        return prompt
 
     @field_validator("method", "rule", "lanes", mode="before")
     @classmethod
     def _known(cls, value: Any, info: ValidationInfo) -> str:
+        named = value if isinstance(value, str) else shown(value)
         if info.field_name == "method" and value not in tuple(METHODS):
-            raise UserError(f"There is no method “{value}”; choose one of {', '.join(METHODS)}.")
+            raise UserError(
+                f"There is no method “{named:.80}”; choose one of {', '.join(METHODS)}."
+            )
         if info.field_name == "rule" and value not in RULES:
             raise UserError(
-                f"There is no acceptance rule “{value}”; choose one of {', '.join(RULES)}."
+                f"There is no acceptance rule “{named:.80}”; choose one of {', '.join(RULES)}."
             )
         if info.field_name == "lanes" and value not in LANES:
-            raise UserError(f"lanes must be one of {', '.join(LANES)}, not {value!r}.")
+            raise UserError(f"lanes must be one of {', '.join(LANES)}, not {shown(value)}.")
         return value
 
     @field_validator("params", mode="before")
@@ -140,6 +144,13 @@ class Request:
             raise UserError('Parameters are given by name, for instance {"gamma": 7}.')
         return method.parse_params(value)
 
+    @field_validator("record", mode="before")
+    @classmethod
+    def _yes_or_no(cls, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise UserError(f"record must be true or false, not {shown(value)}.")
+        return value
+
     @field_validator("max_new_tokens", mode="before")
     @classmethod
     def _some_tokens(cls, value: Any) -> int:
@@ -150,7 +161,7 @@ class Request:
         ):
             raise UserError(
                 f"The number of new tokens must be a whole number from 1 to {MAX_NEW_TOKENS}, not"
-                f" {value!r}."
+                f" {shown(value)}."
             )
         return value
 
@@ -159,7 +170,7 @@ class Request:
     def _texts(cls, value: Any) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)) or not all(isinstance(s, str) and s for s in value):
             raise UserError("Stop strings must be a list of texts that are not empty.")
-        return tuple(value)
+        return tuple(check_text(stop, "A stop string") for stop in value)
 
     @field_validator("check", mode="before")
     @classmethod
@@ -184,4 +195,15 @@ class Request:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Request:
         """Raises UserError, as building one does."""
-        return cls(**(dict(data) | {"sampling": Sampling(**data["sampling"])}))
+        return _build(cls, dict(data) | {"sampling": _build(Sampling, data.get("sampling", {}))})
+
+
+T = TypeVar("T")
+
+
+def _build(made: type[T], values: Mapping[str, Any]) -> T:
+    """``made(**values)``. Raises UserError, also where a name is unknown or missing."""
+    known = [field.name for field in dataclasses.fields(cast(Any, made))]
+    if not isinstance(values, Mapping) or any(name not in known for name in values):
+        raise UserError(f"A {made.__name__.lower()} is given by name: {', '.join(known)}.")
+    return made(**{"prompt": "", **values} if "prompt" in known else values)

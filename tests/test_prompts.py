@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fake_runners import write
 
 from specdemo.errors import UserError
-from specdemo.prompts import Prompt, load_prompts
+from specdemo.prompts import Prompt, clean_prompt, load_prompts
+from specdemo.request import Request
 
 
 def test_a_file_is_read_in_both_forms_and_takes_the_first_turn(tmp_path):
@@ -71,6 +74,16 @@ GOOD = {"id": "1", "category": "a", "turns": ["p"]}
         ([{**GOOD, "turns": [" "]}], "turns"),
         ([{**GOOD, "turns": [{"text": "p"}]}], "turns"),
         ([GOOD, "", GOOD], "line 3.*twice"),
+        ([{"turns": "Why is it so?"}], "line 1: turns must be a list"),
+        ([{"prompt": ["p"]}], "line 1: turns must be a list"),
+        ([{"messages": "p"}], "line 1: messages must be a list"),
+        ([{"messages": [{"role": "system", "content": "p"}]}], "line 1: messages"),
+        ([{"messages": [{"role": "user", "content": [{"type": "image"}]}]}], "line 1: messages"),
+        ([{"messages": [7, {"role": "user"}]}], "line 1: messages"),
+        ([GOOD, '{"turns": ["\\ud83d"]}'], "line 2 holds .*no character"),
+        ([GOOD, '{"turns": ["p"], "id": "\\ude00"}'], "line 2 holds .*no character"),
+        (['{"turns": ["p"], "more": ' + "[" * 9000 + "]" * 9000 + "}"], "line 1 is not JSON"),
+        ([{"turns": ["\ufeff\n"]}], "turns"),
     ],
 )
 def test_junk_is_refused_with_its_line(tmp_path, lines, message):
@@ -86,3 +99,30 @@ def test_files_that_cannot_be_prompts_are_refused(tmp_path):
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="UTF-8"):
         load_prompts(tmp_path / "b")
+
+
+SAME = "Why\u2028is\u0085the\x0bsky \U0001f600?"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"turns": [SAME, "later"]},
+        {"prompt": SAME},
+        {"prompt": "\ufeff" + SAME + "\r\n"},
+        {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": SAME}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": SAME}]}]},
+    ],
+)
+@pytest.mark.parametrize("ascii", [True, False])
+def test_every_form_of_a_file_gives_the_same_prompt(tmp_path, row, ascii):
+    (tmp_path / "s.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + json.dumps(row, ensure_ascii=ascii).encode() + b"\r\n"
+    )
+    assert load_prompts(tmp_path / "s.jsonl").prompts == (Prompt("line 1", "other", SAME),)
+
+
+@pytest.mark.parametrize("text", ["q", "q\n", "q\r\n", "\ufeffq\n", "\ufeffq"])
+def test_what_a_file_or_pipe_adds_is_not_part_of_a_prompt(text):
+    assert clean_prompt(text) == "q" == Request(text).prompt
+    assert clean_prompt("\n q \n\n") == "\n q \n", "what was typed stays"

@@ -81,3 +81,55 @@ def test_hostile_request(bad):
     with pytest.raises(UserError) as refusal:
         Request(**({"prompt": "hello", "method": "lookup"} | bad))
     assert len(str(refusal.value)) > 20 and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["caf\udce9 ole", "a\ud83d", "\udc00"])
+def test_what_is_no_text_is_refused(text):
+    for make in (lambda: Request(text), lambda: Request("x", stop=(text,))):
+        with pytest.raises(UserError, match="is not text at character .* in UTF-8"):
+            make()
+
+
+HUGE = 10**5000  # of more digits than Python prints
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"temperature": HUGE},
+        {"seed": -HUGE},
+        {"top_p": float("inf")},
+        {"top_k": HUGE},
+        {"temperature": "x" * 10**6},
+    ],
+)
+def test_a_value_of_any_size_is_one_short_sentence(bad):
+    with pytest.raises(UserError) as said:
+        Sampling(**bad)
+    assert len(str(said.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"prompt": None},
+        {"prompt": "x", "sampling": 5},
+        {"prompt": "x", "sampling": {"heat": 1}},
+        {"prompt": "x", "more": 1},
+        {"prompt": "x", 5: 1},
+        {"prompt": "x", "params": {5: 1}},
+        {"prompt": "x", "params": {"gamma": HUGE}},
+        {"prompt": "x", "params": {"gamma": 1e400}},
+        {"prompt": "x", "method": ["block"]},
+        {"prompt": "x", "max_new_tokens": HUGE},
+        {"prompt": "x", "rule": {}},
+        {"prompt": "x", "lanes": HUGE},
+        {"prompt": "x", "check": []},
+        {"prompt": "x", "record": "maybe"},
+    ],
+)
+def test_data_from_outside_is_a_request_or_one_sentence(data):
+    with pytest.raises(UserError) as said:
+        Request.from_dict(data)
+    assert len(str(said.value)) < 400

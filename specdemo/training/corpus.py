@@ -179,10 +179,10 @@ def corpus_main(args: argparse.Namespace) -> int:
 
 
 def _corpus(args: argparse.Namespace) -> int:
+    prompts = [p.text for p in load_prompts(args.prompts).prompts] if args.prompts else []
     loaded = load_target(get_pair(args.pair), device=args.device)
     on_gpu = str(loaded.device).startswith("cuda")
     batch = args.batch or (256 if on_gpu else 16)
-    prompts = [p.text for p in load_prompts(args.prompts).prompts] if args.prompts else []
     cfg = loaded.model.config.get_text_config()
     if args.length > cfg.max_position_embeddings:
         raise UserError(

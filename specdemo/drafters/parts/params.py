@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import UserError
+from ...errors import UserError, shown
 
 ParameterKind = Literal["int", "float", "bool", "choice"]
 
@@ -114,11 +114,13 @@ def _validate(params: type[P], values: Mapping[str, Any]) -> P:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name, value = str(first["loc"][0]), first["input"]
-        if first["type"] == "extra_forbidden":
+        if name not in params.model_fields:
             known = ", ".join(params.model_fields) or "none"
-            raise UserError(f"There is no parameter “{name}” here; choose from: {known}.") from None
+            raise UserError(
+                f"There is no parameter “{name:.80}” here; choose from: {known}."
+            ) from None
         allowed = _parameter(name, params).allowed
-        raise UserError(f"{name} must be {allowed}, not {value!r}.") from None
+        raise UserError(f"{name} must be {allowed}, not {shown(value)}.") from None
 
 
 def parse_assignments(words: Iterable[str]) -> dict[str, str]:
