@@ -9,6 +9,7 @@ import importlib
 import sys
 from typing import NoReturn
 
+from .console import printable
 from .errors import run_command
 
 COMMANDS = {  # name: (module, what it does)
@@ -43,7 +44,7 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence, without the whole usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"specdemo: {message}; “{self.prog} --help” says what there is.\n")
+        self.exit(2, f"specdemo: {printable(message)}; “{self.prog} --help” says what there is.\n")
 
 
 def _parser(command: list[str]) -> argparse.ArgumentParser:

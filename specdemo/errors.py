@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .console import drop_output, prepare_streams, printable
+
 
 class UserError(Exception):
     """Something cannot be done. The message is one sentence that says what to do instead.
@@ -33,16 +35,23 @@ def shown(value: Any, longest: int = 80) -> str:
 
 def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> int:
     """Run a command's work; 0 = done (or what it returns), 1 = refused (one sentence on stderr),
-    130 = interrupted, said as ``stopped``.
+    130 = interrupted, said as ``stopped``, 141 = the reader of its output has gone.
     """
+    prepare_streams()
     try:
-        return work() or 0
+        try:
+            return work() or 0
+        finally:
+            sys.stdout.flush()
     except UserError as error:
-        print(f"specdemo: {error}", file=sys.stderr)
+        print(f"specdemo: {printable(' '.join(str(error).splitlines()))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"specdemo: {stopped}", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        drop_output()
+        return 141
 
 
 @contextmanager
@@ -57,6 +66,8 @@ def as_user_errors(out: Path, less: str) -> Iterator[None]:
 
     try:
         yield
+    except BrokenPipeError:
+        raise  # of the output, not of the folder
     except OSError as error:
         raise UserError(
             f"{error.filename or out} could not be used ({error.strerror or error}); mend that or"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,6 +30,40 @@ def atomic_write(path: Path, data: str | bytes) -> None:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def write_output(path: Path, data: str | bytes, what: str) -> None:
+    """:func:`atomic_write` of a file that a person asked for; ``what`` begins the sentence.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        atomic_write(path, data)
+    except OSError as error:
+        raise UserError(
+            f"{what} could not be written to {path} ({error.strerror}); choose another place or"
+            " free some space."
+        ) from None
+
+
+def check_output(path: Path, what: str) -> None:
+    """Try what :func:`write_output` will do at the end of long work, and leave nothing behind.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part") if path.name else path
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        part.write_bytes(b"")
+        part.unlink()
+    except OSError as error:
+        raise UserError(
+            f"{what} cannot be written to {path} ({error.strerror}); name a file in a folder that"
+            " is there and can be written."
+        ) from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .console import printable
 from .events import (
     ArTotals,
     DraftMade,
@@ -43,7 +44,7 @@ NEAR_TIE = 0.5
 
 class Printer:
     """Prints the speculative lane as it grows. Model text is printed as text: markup in it is never
-    interpreted.
+    interpreted, control characters in it never reach the terminal.
 
     Rejected drafts are shown, before what replaced them, only on a terminal: in a file they could
     not be told from the answer.
@@ -77,7 +78,7 @@ class Printer:
         )
 
     def _print(self, text: str, source: str) -> None:
-        self.console.print(Text(text, STYLES[source]), end="", soft_wrap=True)
+        self.console.print(Text(printable(text), STYLES[source]), end="", soft_wrap=True)
 
 
 def print_legend(console: Console) -> None:
@@ -93,7 +94,7 @@ def print_summary(console: Console, result: RaceResult) -> None:
         result: of the race's ``Done`` event.
     """
     title = f"{result['method']} on {result['pair']}, {result['dtype']}, {result['hardware']}"
-    table = Table("lane", title=title, title_justify="left")
+    table = Table("lane", title=Text(printable(title)), title_justify="left")
     for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "kept/round"):
         table.add_column(heading, justify="right")
     if ar := result["ar"]:
@@ -109,7 +110,7 @@ def print_summary(console: Console, result: RaceResult) -> None:
     console.print("\n")
     console.print(table)
     for line in verdict(result):
-        console.print(Text(line))
+        console.print(Text(printable(line)))
 
 
 def _lane_cells(lane: LaneTotals) -> tuple[str, str, str, str]:

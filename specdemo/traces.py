@@ -28,7 +28,7 @@ from .events import (
     Verify,
     predicted_speedup,
 )
-from .files import atomic_write
+from .files import write_output
 
 FORMAT, VERSION = "specdemo-trace", 2
 MAX_TRACE_BYTES = 20_000_000
@@ -51,13 +51,7 @@ def dump_trace(events: Sequence[Event | Mapping[str, Any]]) -> str:
 
 def save_trace(events: Sequence[Event | Mapping[str, Any]], path: str | Path) -> None:
     """Write a trace, whole or not at all; see :func:`.files.atomic_write`."""
-    try:
-        atomic_write(Path(path), dump_trace(events))
-    except OSError as error:
-        raise UserError(
-            f"The trace could not be written to {path} ({error.strerror}); choose another place or"
-            " free some space."
-        ) from None
+    write_output(Path(path), dump_trace(events), "The trace")
 
 
 def load_trace(path: str | Path) -> list[Event]:

@@ -28,7 +28,7 @@ from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
 from ..prompts import ALL, Prompt, load_prompts
-from ..request import Request, Sampling
+from ..request import LAST_SEED, Request, Sampling
 from .html import NONE, save_html
 from .measure import WARM_UP, measure
 from .methods import MethodConfig, parse_methods
@@ -114,6 +114,11 @@ def bench_main(args: argparse.Namespace) -> int:
     prompts = suite.first(args.limit)
     configs = parse_methods(args.methods)
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
+    if args.seed + args.repeats - 1 > LAST_SEED:
+        raise UserError(
+            f"Repeat r samples with seed S + r, and the last seed there is is {LAST_SEED}; lower"
+            " --seed or --repeats."
+        )
     for config in configs:
         Request(
             WARM_UP,

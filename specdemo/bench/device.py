@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..events import Done
-from ..files import atomic_write
+from ..files import check_output, write_output
 from ..prompts import load_prompts
 from ..request import Request
 
@@ -90,6 +90,11 @@ def device_main(args: argparse.Namespace) -> int:
         if args.prompts
         else list(PROMPTS[: args.limit])
     )
+    methods = [name.strip() for name in args.methods.split(",")]
+    for method in methods:
+        Request(prompts[0], method, max_new_tokens=args.max_new_tokens, check="exact")
+    if args.out:
+        check_output(Path(args.out), "The report")
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
         engine = load_engine(args.pair, dtype.strip(), args.device)
@@ -98,18 +103,12 @@ def device_main(args: argparse.Namespace) -> int:
             "passes": passes(engine, args.repeats),
             "attention": attentions(engine, args.repeats),
             "draft": draft_pass_ms(engine, repeats=args.repeats),
-            "races": races(engine, args.methods.split(","), prompts, args.max_new_tokens),
+            "races": races(engine, methods, prompts, args.max_new_tokens),
         }
     text = json.dumps(report, indent=1)
     print(text)
     if args.out:
-        try:
-            atomic_write(Path(args.out), text)
-        except OSError as error:
-            raise UserError(
-                f"The report could not be written to {args.out} ({error.strerror}); choose another"
-                " place."
-            ) from None
+        write_output(Path(args.out), text, "The report")
     return 0
 
 
@@ -194,7 +193,7 @@ def races(
     from ..engine import race
 
     out: dict[str, Any] = {}
-    for method in (name.strip() for name in methods):
+    for method in methods:
         requests = [
             Request(
                 prompt, method=method, max_new_tokens=max_new_tokens, record=False, check="exact"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import atomic_write
+from ..files import write_output
 from ..traces import load_trace
 
 
@@ -23,12 +23,6 @@ def export_main(args: argparse.Namespace) -> int:
     page = export_html([event.to_dict() for event in load_trace(args.trace)])
     if args.html.exists() and args.html.samefile(args.trace):
         raise UserError(f"{args.html} is the trace itself; name another file for the page.")
-    try:
-        atomic_write(args.html, page)
-    except OSError as error:
-        raise UserError(
-            f"The page could not be written to {args.html} ({error.strerror}); choose another"
-            " place."
-        ) from None
+    write_output(args.html, page, "The page")
     print(args.html)
     return 0

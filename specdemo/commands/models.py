@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+
+from ..console import print_json, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +22,7 @@ def models_main(args: argparse.Namespace) -> int:
 
     status = pair_status()
     if args.json:
-        print(json.dumps(status, ensure_ascii=False))
+        print_json(status)
     else:
         console = Console(highlight=False)
         for pair in status:
@@ -44,4 +45,4 @@ def _print_pair(console: Console, pair: dict[str, Any]) -> None:
         *(("missing", what) for what in pair["missing"]),
     ]
     for name, value in lines:
-        console.print(Text(f"  {name}: {value}"), soft_wrap=True)
+        console.print(Text(printable(f"  {name}: {value}")), soft_wrap=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ..console import print_json
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
 from ..events import Done, Event
+from ..files import check_output
+from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
 from ..terminal import Printer, print_legend, print_summary
 from ..traces import save_trace
@@ -27,7 +29,10 @@ FILE_WIDTH = 120  # columns of the summary where the output is a file, so that n
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``race``."""
     add = parser.add_argument
-    add("prompt", help="the question; “-” reads it from standard input")
+    add(
+        "prompt",
+        help="the question; “-” reads it from standard input, where one newline at its end goes",
+    )
     add(
         "--pair",
         default="smollm2-135m",
@@ -100,17 +105,21 @@ def race_main(args: argparse.Namespace) -> int:
     stream = sys.stderr if args.json else sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else FILE_WIDTH)
     engine = _load(args)
-    done = _race(engine, request, console, args.trace)
+    events = _race(engine, request, console, args.trace)
+    done = events[-1]
+    assert isinstance(done, Done)  # a race ends with nothing else
     print_summary(console, done.result)
     if args.json:
-        print(json.dumps(done.to_dict()["result"], ensure_ascii=False))
+        print_json(done.to_dict()["result"])
+    if args.trace:  # last, so that a full disk costs nothing but the file
+        save_trace(events, args.trace)
     return 0
 
 
 def _request(args: argparse.Namespace) -> Request:
     """Raises UserError, also where the trace could not be written."""
     request = Request(
-        prompt=sys.stdin.read() if args.prompt == "-" else args.prompt,
+        prompt=_standard_input() if args.prompt == "-" else args.prompt,
         method=args.method,
         params=parse_assignments(args.param),
         sampling=Sampling(
@@ -127,11 +136,23 @@ def _request(args: argparse.Namespace) -> Request:
         record=args.trace is not None or not args.json,
         check=args.check,
     )
-    if args.trace and (args.trace.is_dir() or not args.trace.parent.is_dir()):
-        raise UserError(
-            f"The trace cannot be written to {args.trace}; name a file in a folder that is there."
-        )
+    if args.trace:
+        check_output(args.trace, "The trace")
     return request
+
+
+def _standard_input() -> str:
+    """Raises UserError: it is closed, or no text."""
+    if sys.stdin is None:
+        raise UserError("Standard input is closed; pipe the prompt in, or name it instead of “-”.")
+    stream = getattr(sys.stdin, "buffer", None)
+    try:
+        # one byte more than a prompt may have, which is then refused
+        return decode_prompt(stream.read(MAX_BYTES + 1)) if stream else sys.stdin.read()
+    except OSError as error:
+        raise UserError(
+            f"Standard input cannot be read ({error.strerror}); pipe the prompt in."
+        ) from None
 
 
 def _load(args: argparse.Namespace) -> Engine:
@@ -153,8 +174,8 @@ def _load(args: argparse.Namespace) -> Engine:
         )
 
 
-def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> Done:
-    """Run the race and save its trace, also when a person or an error ends it."""
+def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> list[Event]:
+    """The events of the race, shown as they come; saved where a person or an error ends it."""
     from ..engine import race
 
     if console.is_terminal:
@@ -172,8 +193,4 @@ def _race(engine: Engine, request: Request, console: Console, trace: Path | None
             save_trace(events, trace)
             print(f"specdemo: what was written is in {trace}", file=sys.stderr)
         raise
-    if trace:
-        save_trace(events, trace)
-    done = events[-1]
-    assert isinstance(done, Done)  # a race ends with nothing else
-    return done
+    return events
