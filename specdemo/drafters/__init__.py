@@ -115,7 +115,7 @@ METHODS: dict[str, Method] = {
             "specdiff",
             "SpecDiff",
             "A masked diffusion drafter fills a block of masks in T denoising steps, several masks"
-            " per step. More steps make better drafts, but each is one more drafter pass.",
+            " per step. More steps can make better drafts, but each is one more drafter pass.",
             specdiff.Params,
             specdiff.SpecDiff,
             ("match", "ratio"),

@@ -3,7 +3,8 @@ view it points at.
 
 ``trace`` names a file of ``assets/traces``; ``moment`` says where the playhead is (``round``: best,
 broken, branching or a number; ``stage``: denoise, draft, verify; ``at``: end; ``play``: run it);
-``points`` name ``data-part`` attributes.
+``points`` name ``data-part`` attributes. Figures stand in braces and are read from the recording
+(``FIGURES`` in ``static/lesson_figures.js``); a paragraph whose figure it lacks is left out.
 """
 
 from __future__ import annotations
@@ -16,29 +17,19 @@ STEPS: list[dict[str, Any]] = [
         "text": [
             "A language model computes one token, appends it to its input, and computes the next."
             " Every token needs a full pass through all the weights of the model.",
-            "The pass is slow because the weights must be read from memory, not because there is"
-            " much to calculate. The arithmetic units are mostly idle.",
+            "When a single user waits, the pass is slow because all the weights must be read from"
+            " memory, not because there is much to calculate: the arithmetic units are mostly idle."
+            " A server that decodes for many users in one batch keeps them busy.",
         ],
         "look": "the left lane. Each pass of the target yields exactly one token.",
-        "teacher": (
-            "Ask: if the pass mostly waits for weights, what does a pass over eight tokens cost?"
-            " The answer is step 2."
-        ),
+        "teacher": [
+            "Ask before anybody answers the question below: if the pass mostly waits for weights,"
+            " what does a pass over eight tokens cost? Step 2 makes use of the answer."
+        ],
         "trace": "block",
         "moment": {"play": True},
         "points": ["lane-ar"],
-        "ask": {
-            "question": (
-                "A pass over one token takes 20 ms on a laptop. What does one pass over eight"
-                " tokens take?"
-            ),
-            "options": ["about 160 ms", "about 25 ms", "about 20 seconds"],
-            "answer": 1,
-            "why": (
-                "Nearly the same: the weights are read once for all eight. Speculative decoding"
-                " uses this."
-            ),
-        },
+        "ask": {"kind": "pass"},
     },
     {
         "title": "Draft, then verify",
@@ -48,7 +39,10 @@ STEPS: list[dict[str, Any]] = [
             "A round that accepts four drafted tokens yields five tokens for the cost of about one"
             " pass.",
         ],
-        "look": "the right lane. A capsule is one round: all its tokens come from one target pass.",
+        "look": (
+            "the right lane. One round is the run of underlined drafts and the box behind it, the"
+            " token that the target adds: all of them come from one target pass."
+        ),
         "trace": "block",
         "moment": {"play": True},
         "points": ["lane-spec"],
@@ -60,16 +54,22 @@ STEPS: list[dict[str, Any]] = [
             " block of masks and predicts all of them in the same pass.",
             "It can also take several denoising steps: fill the masks of which it is most"
             " confident, run again, fill the rest.",
+            "Some of the methods here add a Markov head. It does go from left to right, after the"
+            " pass: for each position it weighs the candidates anew by the token before. That costs"
+            " next to nothing, for it is no further pass.",
         ],
         "look": (
             "a row is a denoising step, a column is a position. The shade is the drafter's"
             " confidence; hatched cells are still masks."
         ),
-        "teacher": (
+        "teacher": [
             "Compare with autoregressive drafting: there each drafted token needs a pass of the"
-            " drafter, so long drafts are expensive. Here a long draft costs the same as a short"
-            " one."
-        ),
+            " drafter, so long drafts are expensive. Here a longer draft takes hardly longer to"
+            " draft.",
+            "Verifying it takes somewhat longer: on the machine of this recording a pass"
+            " of the target takes {pass_1} over 1 row, {pass_16} over 16 rows and {pass_64} over"
+            " 64 rows.",
+        ],
         "trace": "specdiff",
         "moment": {"round": "best", "stage": "draft"},
         "tab": "denoise",
@@ -93,7 +93,7 @@ STEPS: list[dict[str, Any]] = [
         "text": [
             "Where a drafted token is rejected, the target's own token replaces it: the pass has"
             " computed it anyway. So a round yields at least one token, as plain decoding does.",
-            "If every drafted token is accepted, the target's next token is added: the bonus.",
+            "If a draft is accepted to its end, the target's next token is added: the bonus.",
         ],
         "look": (
             "the shapes: underlined = accepted draft, dashed box with ▲ = correction, double line"
@@ -116,10 +116,10 @@ STEPS: list[dict[str, Any]] = [
             "the verdict. It compares both lanes token by token, and says where they differ if they"
             " do."
         ),
-        "teacher": (
+        "teacher": [
             "There are also rules that keep the target's distribution instead of the same sample"
             " (“ratio” in the settings). A good question for the class: how is that tested?"
-        ),
+        ],
         "trace": "block",
         "moment": {"at": "end"},
         "points": ["verdict"],
@@ -150,11 +150,17 @@ STEPS: list[dict[str, Any]] = [
     {
         "title": "Where is the first rejection?",
         "text": [
-            "After the first rejected token the rest of the draft is lost. The drafter's confidence"
-            " c says how likely the draft ends after position i: r(i) = c₁·c₂…cᵢ·(1 − cᵢ₊₁).",
-            "A second draft that starts at the likeliest of these positions costs little.",
+            "After the first rejected token the rest of the draft is lost. Take the drafter's"
+            " confidence cᵢ, its own probability of the token that it drafts at position i, for the"
+            " chance that the target accepts it. Then the draft breaks right behind position i with"
+            " the probability r(i) = c₁·c₂…cᵢ·(1 − cᵢ₊₁).",
+            "A second draft that starts at the likeliest of these positions costs one more pass of"
+            " the drafter for all of them together.",
         ],
-        "look": "the bars above the tree, and ▼ where new branches were drafted.",
+        "look": (
+            "the bars above the tree. The first, over +1, is r(0): the very first draft is"
+            " rejected. ▼ marks where new branches were drafted."
+        ),
         "trace": "d2sd",
         "moment": {"round": "branching", "stage": "verify"},
         "tab": "tree",
@@ -165,8 +171,8 @@ STEPS: list[dict[str, Any]] = [
         "text": [
             "The target can verify a whole tree of drafts in one pass: each branch attends only to"
             " its own ancestors. A second candidate at a position costs only one more row.",
-            "How large should the tree be? Another row pays as long as the tokens it is expected to"
-            " add are worth more than its time on this machine.",
+            "How large should the tree be? Another row pays as long as it adds tokens at a better"
+            " rate, expected tokens per millisecond of its own, than the round has without it.",
         ],
         "look": (
             "the thick path: the accepted branch. Was it the drafter's first choice everywhere?"
@@ -179,10 +185,13 @@ STEPS: list[dict[str, Any]] = [
     {
         "title": "One setting: denoising steps",
         "text": [
-            "More denoising steps make better drafts, but each step costs a pass of the drafter."
-            " Switch between the recordings: same prompt, same model, one setting changed."
+            "More denoising steps can make better drafts, but each step costs a pass of the"
+            " drafter. Switch between the recordings: same prompt, same model, one setting"
+            " changed.",
+            "Whether the drafts get better depends on the drafter's training, and these recordings"
+            " run on borrowed weights: {borrowed}.",
         ],
-        "look": "accepted drafts per round against the speed-up.",
+        "look": "accepted drafts per round against the speed-up. Does every step gain something?",
         "trace": "specdiff",
         "moment": {"at": "end"},
         "points": ["speedup", "chart-cost"],
@@ -201,14 +210,16 @@ STEPS: list[dict[str, Any]] = [
             "Drafting and verifying cost time in every round. If few drafted tokens are accepted,"
             " because the text is hard to predict or unlike the drafter's training data, the right"
             " lane is slower.",
+            "Batches are the main reason in a server: where one pass already serves many users, the"
+            " arithmetic units are busy, and every row of a draft costs nearly its full price.",
             "The page shows it. A good method measures it too and returns to plain decoding until"
             " drafts pay again.",
         ],
         "look": "the speed-up chart: above the dashed line drafting pays, below it does not.",
-        "teacher": (
+        "teacher": [
             "Try prompts of different kinds on the Race tab: arithmetic and code are predictable,"
             " translation and stories are not."
-        ),
+        ],
         "trace": "hard",
         "moment": {"at": "end"},
         "points": ["chart-speedup", "speedup"],

@@ -37,6 +37,9 @@ const TYPED = {
     dtype: str(e.dtype),
     weights: str(e.weights),
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
+    pass_ms: Object.fromEntries(
+      Object.entries(record(e.cost_ms)).filter(([, cost]) => Number.isFinite(cost)),
+    ),
     baseline_ms: maybe(e.baseline_ms),
   }),
 

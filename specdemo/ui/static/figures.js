@@ -12,6 +12,11 @@ export function baselineScale({ start }) {
   return start.baseline_ms && start.ar_ms ? Math.min(1, start.baseline_ms / start.ar_ms) : 1;
 }
 
+/** What a drafter runs on, where its kind has no weights of its own; else null. */
+export function borrowedWeights({ weights }) {
+  return /\bnone trained for\b|\bno autoregressive drafter\b/.test(weights) ? weights : null;
+}
+
 /** Measured over predicted time of these rounds; 0 without predictions, or with too few rounds. */
 export function slowdown(trace, rounds) {
   if (rounds.length < MIN_ROUNDS || !isPredicted(trace, rounds)) return 0;

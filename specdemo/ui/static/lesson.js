@@ -3,8 +3,10 @@
 
 import { h, reducedMotion, watchTheme } from "./dom.js";
 import { list } from "./format.js";
+import { withFigures } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
 import { costTask, guessTask, knobTask } from "./lesson_tasks.js";
+import { Trace } from "./trace.js";
 import { View } from "./view.js";
 
 const SIDE_BY_SIDE = "(min-width: 1180px)"; // words and race beside each other
@@ -75,6 +77,7 @@ export class Lesson {
     if (!quiet) this.title.focus({ preventScroll: true });
     await this.stage(step, step.trace);
     if (this.at !== i) return;
+    this.showTexts(step, this.view.trace);
     if (step.knob) this.tasks.append(knobTask(this, step));
     if (step.ask) this.tasks.append(guessTask(this, step));
     if (step.cost) this.tasks.append(costTask(this.view.trace));
@@ -84,13 +87,7 @@ export class Lesson {
   showWords(step, i) {
     this.count.textContent = `step ${i + 1} of ${this.steps.length}`;
     this.title.textContent = step.title;
-    const words = list(step.text).map((text) => h("p", { text }));
-    if (step.look) words.push(this.lookAt(step.look));
-    if (step.teacher) {
-      const summary = h("summary", { text: "For the teacher" });
-      words.push(h("details", {}, summary, h("p", { text: step.teacher })));
-    }
-    this.words.replaceChildren(...words);
+    this.showTexts(step, new Trace());
     this.tasks.replaceChildren();
     this.back.disabled = i === 0;
     this.next.disabled = i === this.steps.length - 1;
@@ -99,6 +96,18 @@ export class Lesson {
       dot.classList.toggle("sd-past", k < i);
       dot.setAttribute("aria-current", k === i ? "step" : "false");
     });
+  }
+
+  /** The step's texts, with the figures of its recording as far as it has come. */
+  showTexts(step, trace) {
+    const words = withFigures(list(step.text), trace).map((text) => h("p", { text }));
+    words.push(this.lookAt(step.look));
+    if (step.teacher) {
+      const summary = h("summary", { text: "For the teacher" });
+      const notes = withFigures(step.teacher, trace).map((text) => h("p", { text }));
+      words.push(h("details", {}, summary, notes));
+    }
+    this.words.replaceChildren(...words);
   }
 
   lookAt(words) {

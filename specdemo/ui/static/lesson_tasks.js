@@ -2,8 +2,10 @@
 // drafting pays.
 
 import { h } from "./dom.js";
+import { isBranching } from "./draft_tree.js";
 import { sum } from "./figures.js";
 import { plural, times } from "./format.js";
+import { passQuestion, roundCosts, speedupAt } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
 
 const MAX_GUESS = 15;
@@ -48,12 +50,20 @@ function knobNote({ rounds, done }) {
   return `${rounds.length} rounds, ${accepted.toFixed(2)} accepted drafts per round, ${times(speedup)} the speed of plain decoding.`;
 }
 
-/** A question to answer before looking; the answer comes from the recording where it can. */
+/**
+ * A question to answer before looking; the answer comes from the recording where it can. Nothing if
+ * the recording does not know it.
+ */
 export function guessTask(lesson, step) {
+  const { trace } = lesson.view;
   const isAboutRound = step.ask.kind === "accepted";
-  const { question, options, answer, why } = isAboutRound
-    ? acceptedQuestion(pickRound(lesson.view.trace, (step.moment || {}).round))
-    : step.ask;
+  const asked = {
+    accepted: () => acceptedQuestion(pickRound(trace, (step.moment || {}).round)),
+    pass: () => passQuestion(trace),
+  }[step.ask.kind];
+  const found = asked ? asked() : step.ask;
+  if (!found) return "";
+  const { question, options, answer, why } = found;
   const reply = h("p", { class: "sd-answer", role: "status" });
   const buttons = options.map((text, k) =>
     h("button", {
@@ -73,10 +83,11 @@ export function guessTask(lesson, step) {
   return task("Question", `Guess first: ${question}`, choices(buttons), reply);
 }
 
-function acceptedQuestion({ draft, accepted }) {
+export function acceptedQuestion({ draft, accepted }) {
   const n = Math.max(...draft.depth);
+  const what = isBranching(draft) ? "The longest branch of this draft" : "This draft";
   return {
-    question: `The longest branch of this draft has ${plural(n, "token")}. How many will the target keep?`,
+    question: `${what} has ${plural(n, "token")}. How many will the target keep?`,
     options: Array.from({ length: Math.min(n, MAX_GUESS) + 1 }, (_, k) => String(k)),
     answer: accepted,
     why:
@@ -86,34 +97,34 @@ function acceptedQuestion({ draft, accepted }) {
   };
 }
 
-/** The break-even calculation with one slider. */
+/** The break-even calculation with one slider, against the same baseline as the speed-up. */
 export function costTask(trace) {
-  const rounds = trace.rounds.filter((r) => r.verify);
-  const mean = (value) => sum(rounds, value) / Math.max(rounds.length, 1);
-  const draft = mean((r) => r.verify.draft_seconds * 1000);
-  const check = mean((r) => r.verify.verify_seconds * 1000);
-  const last = trace.ar.at(-1);
-  const plain = last ? (last.t * 1000) / Math.max(trace.ar.length - 1, 1) : 1;
+  const costs = roundCosts(trace);
+  const { plain, draft, check } = costs;
   const out = h("p", { class: "sd-answer", role: "status" });
   const update = () => {
-    const tau = Number(slider.value);
-    const gain = (tau * plain) / (draft + check);
-    slider.setAttribute("aria-valuetext", `${tau} tokens per round, ${times(gain)}`);
+    const tokens = Number(slider.value);
+    const gain = speedupAt(tokens, costs);
+    slider.setAttribute("aria-valuetext", `${tokens} tokens per round, ${times(gain)}`);
     const pays = gain >= 1 ? "– it pays." : "– it does not pay.";
-    const costs = `(${draft.toFixed(1)} ms draft + ${check.toFixed(1)} ms check)`;
+    const parts = `(${draft.toFixed(2)} ms draft + ${check.toFixed(2)} ms check)`;
     const breakEven = ((draft + check) / plain).toFixed(2);
-    out.textContent = `${tau.toFixed(1)} tokens per round × ${plain.toFixed(1)} ms (one plain token) ÷ ${costs} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
+    out.textContent = `${tokens.toFixed(2)} tokens per round × ${plain.toFixed(2)} ms (one token of the baseline) ÷ ${parts} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
   };
   const slider = h("input", {
     type: "range",
     min: 1,
     max: 8,
-    step: 0.1,
-    value: mean((r) => r.count).toFixed(1),
+    step: 0.01,
+    value: costs.tokens.toFixed(2),
     "aria-label": "Tokens per round",
     class: "sd-scrub",
     oninput: update,
   });
   update();
-  return task("Break-even", "Move one knob: tokens per round", slider, out);
+  const note = h("p", {
+    class: "sd-key",
+    text: "The baseline is plain decoding as the speed-up above takes it: the faster of the left lane and the one-row baseline.",
+  });
+  return task("Break-even", "Move one knob: tokens per round", slider, out, note);
 }

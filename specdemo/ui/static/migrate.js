@@ -32,8 +32,13 @@ const isRecord = (value) => value !== null && typeof value === "object" && !Arra
 
 const isRound = (e) => e.kind === "verify";
 
-/** Six significant digits, as all numbers of a trace have. */
-const rounded = (value) => (value === null ? null : Number(value.toPrecision(6)));
+/** Six significant digits, as all numbers of a trace have; half to even, as Python rounds. */
+function rounded(value) {
+  if (value === null) return null;
+  const [digits, exponent] = value.toExponential(60).split("e");
+  const half = /^(-?\d\.\d{4}[02468])50*$/.exec(digits);
+  return Number(half ? `${half[1]}e${exponent}` : value.toPrecision(6));
+}
 
 function newParams({ method, params }) {
   if (!isRecord(params)) return {};
