@@ -10,7 +10,7 @@ import re
 import pytest
 from fake_backend import FakeBackend
 from fake_race import fake_events
-from tools import fill, press, state, until, view_of
+from tools import fill, press, serving, state, until, view_of
 
 from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
@@ -27,11 +27,18 @@ def slow_to_load() -> FakeBackend:
     return backend
 
 
-@pytest.fixture
-def held(serve, assets):
-    """A page whose races wait for ``gate``: (url, backend)."""
+@pytest.fixture(scope="module")
+def held_page(assets):
     backend = FakeBackend()
-    return serve(backend, assets)[0], backend
+    with serving(backend, assets) as (url, _):
+        yield url, backend
+
+
+@pytest.fixture
+def held(held_page):
+    """A page whose races wait for ``gate``: (url, backend)."""
+    held_page[1].gate.clear()
+    return held_page
 
 
 @pytest.mark.parametrize("seed", ["-5", "1.5", "1000000000000"])
@@ -150,7 +157,7 @@ def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path
         (1.0, re.compile("^$")),
         (3.0, re.compile(r"The machine was busy: rounds took 3\.0\d?× what they cost")),
     ):
-        events = [e.to_dict() for e in fake_events(tokens=30)]
+        events = [e.to_dict() for e in fake_events(prompt=f"{factor} × busy", tokens=30)]
         cost = [
             1000 * (e["verify_seconds"] + e["rest_seconds"])
             for e in events
@@ -169,7 +176,7 @@ def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path
         file = tmp_path / "busy.json"
         file.write_text(dump_trace(events))
         view.locator("input[type=file]").set_input_files(file)
-        page.wait_for_timeout(300)
+        expect(view.locator(".sd-prompt")).to_have_text(f"{factor} × busy")
         state(page, "view.player.finish()")
         expect(view.locator(".sd-times-note")).to_have_text(note)
         chart = view.locator("[data-part=chart-speedup] .sd-note").inner_text()
@@ -259,11 +266,12 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
     fill(page, "prompt", "Please wait here")
     press(page, "Run")
     page.wait_for_function(RUNS)
-    page.wait_for_timeout(300)
-    lane, player = (view.locator(name).first.bounding_box() for name in (".sd-lanes", ".sd-player"))
-    assert player["y"] - lane["y"] >= 170, (
-        "both lanes' heads and a few lines of text stand above the player"
-    )
+    # both lanes' heads and a few lines of text stand above the player
+    page.wait_for_function("""() => {
+      const [lanes, player] = [".sd-lanes", ".sd-player"].map((name) =>
+        document.querySelector(`#race-view ${name}`).getBoundingClientRect().top);
+      return player - lanes >= 170;
+    }""")
     expect(view.locator(".sd-halt")).to_be_visible()
     press(page, "Stop")
 
