@@ -182,10 +182,10 @@ def test_what_a_person_can_get_wrong_is_refused_in_a_sentence(tmp_path, target_f
     for wrong, said in (
         (("--lengths", 1), "at least 2"),
         (("--kind", "ar", "--lengths", 5), "leave --lengths out"),
-        (("--streak-from", 1.5), "share of the budget"),
+        (("--streak-from", 1.5), "from -1 to 1"),
         (("--minutes", 0), "above 0"),
         *(
-            ((option, -1), "at least 1")
+            ((option, -1), f"{option} must be from")
             for option in ("--layers", "--batch", "--anchors", "--eval-rows")
         ),
     ):

@@ -186,7 +186,7 @@ def _dtype(value: torch.dtype | str | None) -> tuple[torch.dtype | None, str | N
 def _device(value: torch.device | str | None) -> torch.device:
     try:
         device = default_device() if value is None else torch.device(value)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()  # the device "meta" has no values
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(
             f"The device “{value}” is not available here; choose"

@@ -11,6 +11,7 @@ import torch
 
 from ..errors import UserError
 
+MAX_BLOCK, MAX_RANK = 256, 4096  # slots of a block, inner width of a Markov head
 SLIDING = ("sliding_attention", "chunked_attention")
 
 
@@ -100,14 +101,15 @@ def check_drafter_config(
             f" {text.num_hidden_layers}; choose a drafter made for this target."
         )
     _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
-    if not isinstance(config.block_size, int) or not 2 <= config.block_size <= 256:
+    if not isinstance(config.block_size, int) or not 2 <= config.block_size <= MAX_BLOCK:
         raise UserError(
-            f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to 256."
+            f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to"
+            f" {MAX_BLOCK}."
         )
-    if not isinstance(config.markov_rank, int) or not 0 <= config.markov_rank <= 4096:
+    if not isinstance(config.markov_rank, int) or not 0 <= config.markov_rank <= MAX_RANK:
         raise UserError(
             f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number"
-            " from 0 to 4096."
+            f" from 0 to {MAX_RANK}."
         )
     if nested.get("sample_from_anchor"):
         raise UserError(

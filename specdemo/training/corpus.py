@@ -25,6 +25,7 @@ from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
 from ..prompts import load_prompts
 from ..repetition import DEGENERATE, uniqueness
+from ..request import LAST_SEED
 from .batch_generate import ANSWER, USER, Chat, Writer, chat_pieces
 from .data import write_shard
 from .progress import progress_bar
@@ -172,6 +173,10 @@ def corpus_main(args: argparse.Namespace) -> int:
     """Entry point; says what it will take before it starts."""
     if args.rows < 1 or args.batch < 0 or args.length < SHORTEST:
         raise UserError(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
+    if not 0 <= args.seed <= LAST_SEED:
+        raise UserError(f"--seed must be from 0 to {LAST_SEED:,}, not {args.seed}.")
+    if not 0 <= args.unique <= 1:  # NaN is never between them
+        raise UserError(f"--unique is a share, 0 to 1, not {args.unique}.")
     if Path(args.out).exists() and not Path(args.out).is_dir():
         raise UserError(f"{args.out} is a file; give --out a folder.")
     with as_user_errors(Path(args.out), "--batch or --length"), locked_output_dir(Path(args.out)):

@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..models.kinds import DRAFTER_KINDS
+from ..models.validate import MAX_BLOCK, MAX_RANK
+from ..request import LAST_SEED
 from .markov import RANK
 from .settings import Settings
 
@@ -204,7 +206,7 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         UserError: a value is out of range, or does not go with the kind.
     """
     kind = args.kind or "block"
-    _check_ranges(args, kind)
+    check_ranges(args)
     about = DRAFTER_KINDS[kind]
     return Settings(
         kind=kind,
@@ -224,27 +226,40 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     )
 
 
-def _check_ranges(args: argparse.Namespace, kind: str) -> None:
-    if args.minutes <= 0 and not args.steps:
+# option: lowest and highest value; 0 stands for a default where the lowest is 0 (see --help)
+LIMITS: dict[str, tuple[float, float]] = {
+    "minutes": (0, 1e6),
+    "steps": (0, 10**9),
+    "save_minutes": (0, 1e6),
+    "eval_minutes": (0, 1e6),
+    "seed": (0, LAST_SEED),
+    "layers": (0, 1000),
+    "block_size": (0, MAX_BLOCK),
+    "rank": (0, MAX_RANK),
+    "draft_vocab": (0, 10**9),
+    "batch": (0, 10**6),
+    "anchors": (1, 10**6),
+    "lr": (0, 1),
+    "eval_rows": (1, 10**6),
+    "streak_from": (-1, 1),
+}
+
+
+def check_ranges(args: argparse.Namespace) -> None:
+    """Raises UserError: a number is out of its range, or does not go with the kind."""
+    for name, (low, high) in LIMITS.items():
+        if not low <= (value := getattr(args, name)) <= high:  # NaN is never between them
+            raise UserError(
+                f"--{name.replace('_', '-')} must be from {low:,} to {high:,}, not {shown(value)}."
+            )
+    if not args.minutes and not args.steps:
         raise UserError("--minutes must be above 0.")
-    if (
-        args.block_size == 1
-        or args.block_size < 0
-        or min(args.layers, args.batch) < 0
-        or min(args.anchors, args.eval_rows) < 1
-    ):
-        raise UserError(
-            "--block-size must be at least 2; --layers, --batch, --anchors and --eval-rows at"
-            " least 1."
-        )
-    if args.streak_from > 1:
-        raise UserError("--streak-from is a share of the budget, 0 to 1.")
-    if args.lengths and kind == "ar":
+    if args.block_size == 1:
+        raise UserError("--block-size must be at least 2: an anchor and a mask.")
+    if args.lengths and args.kind == "ar":
         raise UserError("An autoregressive drafter has no blocks; leave --lengths out.")
     if args.lengths and min(args.lengths) < 2:
         raise UserError("--lengths must be at least 2: an anchor and a mask.")
-    if kind == "markov" and args.rank < 0:
-        raise UserError("--rank must be at least 1.")
 
 
 def resumed_settings(args: argparse.Namespace, state: dict[str, Any]) -> Settings:

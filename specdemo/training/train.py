@@ -26,7 +26,7 @@ from .eval_text import corpus_passages, written_passages
 from .evaluate import Evaluator, Passages
 from .initialize import BLOCK, initial_network, resumed_network
 from .model_card import write_card
-from .options import GIVEN, add_arguments, output_dir, resumed_settings, settings_of
+from .options import GIVEN, add_arguments, check_ranges, output_dir, resumed_settings, settings_of
 from .settings import Settings
 from .trainer import Trainer
 
@@ -216,6 +216,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
             "Training needs text: give --corpus a folder, or write one with `python -m specdemo"
             " corpus --out FOLDER`."
         )
+    check_ranges(args)
     prompts = load_prompts(args.prompts).prompts if args.prompts else None
     corpus = read_corpus(args.corpus)
     loaded = load_target(get_pair(args.pair), device=args.device)

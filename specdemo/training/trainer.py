@@ -102,8 +102,10 @@ class Trainer:
         """Write checkpoint and curve.
 
         Raises:
-            UserError: the folder cannot be written.
+            UserError: the folder cannot be written, or the network holds what is no number; the
+                last good checkpoint stays.
         """
+        self._check_finite()
         self.out.mkdir(parents=True, exist_ok=True)
         state = {
             **self.extra,
@@ -196,25 +198,40 @@ class Trainer:
         """
         losses, hits = zip(*self.pending, strict=True)
         loss, first = float(torch.stack(losses).mean()), float(torch.stack(hits).nanmean())
-        self.pending.clear()
         if not math.isfinite(loss):
-            raise UserError(
-                "The loss is no longer a number; resume from the last checkpoint with a lower --lr."
-            )
+            raise self._diverged()
+        self.pending.clear()
         self.curve.append(
             {
                 "step": self.step,
                 "seconds": round(self.seconds, 1),
                 "loss": round(loss, 5),
-                "first": round(first, 4),
+                "first": round(first, 4) if math.isfinite(first) else None,
             }
         )
         anchor_rate, _ = work.since(self.step, self.seconds, self.anchors_seen)
         update(self.progress(), f"step {self.step}, loss {loss:.3f}, {anchor_rate:.1f} anchors/s")
 
+    def _check_finite(self) -> None:
+        """Raises UserError: a loss since the last point of the curve, or a weight, is no number."""
+        losses = [loss for loss, _ in self.pending]
+        values = [*([torch.stack(losses)] if losses else []), *self.net.parameters()]
+        if not all(bool(value.isfinite().all()) for value in values):
+            raise self._diverged()
+
+    def _diverged(self) -> UserError:
+        kept = ""
+        if (self.out / checkpoint.NAME).exists():
+            kept = f" The last good checkpoint is kept in {self.out}."
+        return UserError(
+            f"The loss is no longer a finite number at step {self.step}; begin again with a lower"
+            f" --lr and another --out.{kept}"
+        )
+
     def _evaluate(self) -> float:
         """Add an evaluation to the curve; returns the seconds it took."""
         assert self.evaluate is not None
+        self._check_finite()
         began = time.perf_counter()
         with suppress(StopRequested):
             try:
