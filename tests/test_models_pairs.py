@@ -130,3 +130,33 @@ def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECDEMO_MODELS", str(tmp_path / "none.yaml"))
     with pytest.raises(UserError, match="where SPECDEMO_MODELS says"):
         load_pairs()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("title: A", "title: 2025", "“title” must be text, not 2025; put it in quotes"),
+        ("title: A", "title: ' '", "“title” must be text"),
+        ("dtypes: [fp32]", "dtypes: bf16", "for instance \\[bf16\\], not 'bf16'"),
+        ("dtypes: [fp32]", "dtypes: []", "dtypes is a list"),
+        ("thinking: false", "blocked: 5", "“blocked” must be text, not 5"),
+        ("thinking: false", "notes: [1, 2]", "“notes” must be text, not \\[1, 2\\]"),
+        ("thinking: false", "5: 1", "no setting “5”"),
+        ("  a:\n", "  ../x:\n", "'../x' cannot be a pair's id"),
+        ("  a:\n", "  7:\n", "7 cannot be a pair's id; .* in quotes"),
+        ("{path: weights}", "{path: 'C:\\models\\x'}", "on a Windows drive"),
+        ("block: drafter", "block: 'D:\\d'", "on a Windows drive"),
+        ("{path: weights}", "{path: ''}", "a target source is one of"),
+        ("{path: weights}", "{hub: ../../etc}", "a target source is one of"),
+        ("hub: owner/name", "hub: owner/name/more", "must be a folder or"),
+    ],
+)
+def test_what_an_entry_may_hold(tmp_path, old, new, sentence):
+    assert old in GOOD
+    with pytest.raises(UserError, match=sentence):
+        load_pairs(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_folded_texts_are_one_line(tmp_path):
+    text = GOOD.replace("title: A", "title: >\n      A\n      long title\n")
+    assert load_pairs(write(tmp_path, text))["a"].title == "A long title"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,12 +23,14 @@ from pydantic import (
     ValidationError,
 )
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..paths import ROOT
 from .kinds import ROLES
 
 Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HUB_ID = re.compile(rf"{_ID.pattern}(/{_ID.pattern})?")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,13 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
             f"{path} has no “pairs:” with entries; see the comment at the top of the file that came"
             " with SpecDemo."
         )
-    return {str(name): _pair(str(name), entry, path) for name, entry in entries.items()}
+    for name in entries:
+        if not isinstance(name, str) or not _ID.fullmatch(name):
+            raise UserError(
+                f"{path}: {shown(name)} cannot be a pair's id; use letters, digits, “-”, “_” and"
+                " “.”, in quotes if it is a number."
+            )
+    return {name: _pair(name, entry, path) for name, entry in entries.items()}
 
 
 def get_pair(id: str, path: str | Path | None = None) -> Pair:
@@ -123,17 +133,22 @@ class _Wheel(_Strict):
     file_sha256: str
 
 
+_HubId = Annotated[str, Field(pattern=rf"^{_HUB_ID.pattern}$")]
+# a text of one line without spaces around it, as YAML's folded texts end in a newline
+_Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split())), Field(min_length=1)]
+
+
 class _Hub(_Strict):
-    hub: str
+    hub: _HubId
     revision: str | None = None
 
 
 class _Folder(_Strict):
-    path: str
+    path: _Text
 
 
 class _HubDrafter(_Strict):
-    hub: str
+    hub: _HubId
 
 
 _SOURCES: dict[str, type[_Strict]] = {"wheel": _Wheel, "hub": _Hub, "path": _Folder}
@@ -147,7 +162,6 @@ _Source = Annotated[
     Annotated[_Wheel, Tag("wheel")] | Annotated[_Hub, Tag("hub")] | Annotated[_Folder, Tag("path")],
     Discriminator(_source_kind),
 ]
-_Text = Annotated[str, Field(min_length=1)]
 
 
 class _Entry(_Strict):
@@ -162,11 +176,11 @@ class _Entry(_Strict):
         BeforeValidator(lambda value: [value] if value and isinstance(value, dict) else value),
     ]
     drafters: dict[str, _Text | _HubDrafter] | None = None
-    hardware: str | None = None
-    dtypes: list[Dtype] | None = None
+    hardware: _Text | None = None
+    dtypes: Annotated[list[Dtype], Field(min_length=1)] | None = None
     thinking: StrictBool | None = None
-    blocked: str | None = None
-    notes: str | None = None
+    blocked: _Text | None = None
+    notes: _Text | None = None
 
 
 def _pair(name: str, entry: Any, path: Path) -> Pair:
@@ -208,6 +222,11 @@ def _source(source: _Strict, path: Path) -> dict[str, str]:
 
 
 def _folder(place: str, path: Path) -> Path:
+    if os.name != "nt" and PureWindowsPath(place).drive:
+        raise UserError(
+            f"{path}: the folder {place} is on a Windows drive, and this is another system; name"
+            " a folder of this computer."
+        )
     return (path.resolve().parent / Path(place).expanduser()).resolve()
 
 
@@ -219,14 +238,14 @@ def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
     key, *inner = first["loc"]
     if key == "target" and entry.get("target"):
         return _source_sentence(first, entry)
-    if first["type"] == "extra_forbidden" and not inner:
+    if first["type"] in ("extra_forbidden", "invalid_key") and not inner:
         near = difflib.get_close_matches(str(key), _Entry.model_fields, n=1)
         hint = f"; did you mean “{near[0]}”" if near else ""
         return (
             f"there is no setting “{key}”{hint}; allowed are"
             f" {', '.join(sorted(_Entry.model_fields))}"
         )
-    if key in ("title", "license", "size", "target") and not entry.get(key):
+    if key in ("title", "license", "size", "target") and entry.get(key) in (None, "", [], {}):
         return f"“{key}” is missing"
     if key == "drafters" and not inner:
         return (
@@ -236,12 +255,14 @@ def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
     if key == "drafters":
         return (
             f"the drafter “{inner[0]}” must be a folder or {{hub: owner/name}}, not"
-            f" {entry['drafters'][inner[0]]!r}"
+            f" {shown(entry['drafters'][inner[0]])}"
         )
     if key == "dtypes":
-        return f"dtypes may be {', '.join(DTYPES)}, not {first['input']!r}"
+        what = shown(first["input"])
+        return f"dtypes is a list of some of {', '.join(DTYPES)}, for instance [bf16], not {what}"
     what = "true or false" if key == "thinking" else "text"
-    return f"“{key}” must be {what}, not {first['input']!r}"
+    quotes = "; put it in quotes" if isinstance(first["input"], (int, float)) else ""
+    return f"“{key}” must be {what}, not {shown(first['input'])}{quotes}"
 
 
 def _source_sentence(first: Any, entry: dict[Any, Any]) -> str:
@@ -257,5 +278,5 @@ def _source_sentence(first: Any, entry: dict[Any, Any]) -> str:
     source = value[inner[0]] if isinstance(value, list) and inner else value
     return (
         "a target source is one of {wheel: …}, {hub: owner/name}, {path: folder}, not"
-        f" {source!r}"
+        f" {shown(source)}"
     )
