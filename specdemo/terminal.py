@@ -151,14 +151,17 @@ def _speedup(method: str, speedup: float, plain: ArTotals) -> str:
     """The speed-up, and what it is measured against where that is not the lane in the table."""
     times = f"{speedup:.2f} times"
     if method == "ar":
-        return f"{times} the speed of plain decoding: nothing is drafted, so what differs is noise"
+        return (
+            f"{times} the speed of plain decoding: nothing is drafted, so any difference is timing"
+            " noise"
+        )
     baseline, one_row = "plain decoding", plain["one_row_tokens_per_second"]
     if one_row > ONE_ROW_MARGIN * plain["tokens_per_second"]:
         baseline += f"'s faster one-row kernel at {one_row:.1f} tok/s"
     if times == "1.00 times":
         return f"As fast as {baseline}"
     if speedup > 1:
-        return f"{times} faster than {baseline}"
+        return f"{times} the speed of {baseline}"
     return f"{times} the speed of {baseline}, so slower: drafting did not pay here"
 
 

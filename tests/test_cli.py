@@ -307,7 +307,7 @@ RESULT = {
 @pytest.mark.parametrize(
     "more, said",
     [
-        ({}, "1.20 times faster than plain decoding (predicted"),
+        ({}, "1.20 times the speed of plain decoding (predicted"),
         (
             {"speedup": 0.8},
             (
@@ -326,7 +326,7 @@ RESULT = {
         (
             {"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}},
             (
-                "1.20 times faster than plain decoding's faster one-row kernel at 25.0 tok/s"
+                "1.20 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s"
                 " (predicted"
             ),
         ),

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter of the method, for instance gamma=7; may be repeated",
+        help="a parameter of the method, for instance gamma=7 (docs/methods.md); may be repeated",
     )
     add(
         "--rule",
@@ -65,7 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this"
         " text; may be repeated")  # fmt: skip
-    add("--dtype", choices=("float32", "bfloat16"), help="default: what this machine is fast at")
+    add(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="default: bfloat16 where it is native, else float32",
+    )
     add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
     _add_sampling(parser)
     add(
@@ -91,7 +95,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--max-new-tokens", int, 128, "at most this many new tokens")
     add("--temperature", float, 0.0, "sampling temperature; 0 is greedy")
     add("--top-k", int, 0, "sample from the k likeliest tokens; 0 is off")
-    add("--top-p", float, 1.0, "sample from the tokens that make up this much probability")
+    add("--top-p", float, 1.0, "nucleus sampling: the likeliest tokens with this much probability")
     add("--min-p", float, 0.0, "drop tokens below this share of the likeliest one's probability")
     add("--repetition-penalty", float, 1.0, "divide the logits of tokens already written by this")
     add("--seed", int, 0, "seed of the random draws")

@@ -161,8 +161,8 @@ METHODS: dict[str, Method] = {
             "tree",
             "Best-first tree",
             "One drafter pass gives several candidates for every position, a Markov head conditions"
-            " them on the token before, and the likeliest paths form a tree. It grows only while"
-            " one more node is worth its milliseconds at the measured cost of a target pass.",
+            " them on the token before, and the likeliest paths form a tree. Its size is the one"
+            " with the most expected tokens per second at the measured cost of a target pass.",
             tree.Params,
             tree.TreeDrafter,
         ),
@@ -170,9 +170,9 @@ METHODS: dict[str, Method] = {
             "best",
             "Everything together (ours)",
             "One tree from the drafter's candidates and from tokens that followed the same n-gram"
-            " earlier in the text, each weighted by how often it was right so far. The tree is as"
-            " large as pays at the measured cost of a target pass, and drafting is paused while it"
-            " does not pay.",
+            " earlier in the text, their probabilities calibrated during the run. Its size is the"
+            " one with the most expected tokens per second, and drafting is paused while plain"
+            " decoding is faster.",
             best.Params,
             best.Best,
         ),
@@ -180,7 +180,8 @@ METHODS: dict[str, Method] = {
             "block",
             "Block diffusion (DFlash)",
             "A small diffusion drafter is conditioned on the target's hidden states and fills a"
-            " whole block of masks in one pass. The likeliest token at every mask forms one chain,"
+            " whole block of masks in one pass. The likeliest token at every mask, conditioned on"
+            " the one before by a Markov head (DSpark) where the drafter has one, forms one chain,"
             " which the target verifies in one pass.",
             block.Params,
             block.BlockChain,
