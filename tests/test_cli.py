@@ -319,8 +319,8 @@ RESULT = {
         (
             {"method": "ar", "speedup": 0.8},
             (
-                "0.80 times the speed of plain decoding: nothing is drafted, so what differs is"
-                " noise (predicted"
+                "0.80 times the speed of plain decoding: nothing is drafted, so any difference is"
+                " timing noise (predicted"
             ),
         ),
         (
