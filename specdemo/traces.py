@@ -32,6 +32,9 @@ from .files import write_output
 
 FORMAT, VERSION = "specdemo-trace", 2
 MAX_TRACE_BYTES = 20_000_000
+TOO_LARGE = (
+    "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by this page."
+)
 DURATIONS = ("seconds", "draft_seconds", "verify_seconds", "rest_seconds")
 
 # fields this version does not know are ignored; a number in quotes is no number
@@ -49,20 +52,78 @@ def dump_trace(events: Sequence[Event | Mapping[str, Any]]) -> str:
     )
 
 
-def save_trace(events: Sequence[Event | Mapping[str, Any]], path: str | Path) -> None:
-    """Write a trace, whole or not at all; see :func:`.files.atomic_write`."""
-    write_output(Path(path), dump_trace(events), "The trace")
+def save_trace(events: Sequence[Event | Mapping[str, Any]], path: str | Path) -> str | None:
+    """Write a trace, whole or not at all, see :func:`.files.atomic_write`; in the shorter form of
+    :func:`shorten` where it would not be read again. Returns a sentence if it was shortened.
+    """
+    text, note = dump_trace(events), None
+    if len(text.encode()) > MAX_TRACE_BYTES:
+        whole = [e.to_dict() if isinstance(e, Event) else e for e in events]
+        rows, complete = shorten(whole, MAX_TRACE_BYTES)
+        text = dump_trace(rows)
+        note = (
+            "The trace would be larger than 20 MB, so how drafts were made is kept for the first"
+            f" {complete} rounds only; all tokens and verdicts are in it."
+        )
+    write_output(Path(path), text, "The trace")
+    return note
+
+
+def shorten(rows: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The events of a long race as a trace of at most ``limit`` bytes, and for how many rounds it
+    is complete: behind them the denoising steps and the notes of drafts are left out.
+    ``static/shorten.js`` does the same.
+
+    Raises:
+        UserError: it is too large even without them.
+    """
+
+    def size(value: Any) -> int:
+        return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) + 1
+
+    # 1) What is always kept, and what each round would add to it.
+    left, extra = limit - 100, dict[int, int]()
+    for row in rows:
+        whole = size(row)
+        dropped = 0
+        if row["kind"] == "denoise":
+            dropped = whole - size(row["vocab"])
+        elif row["kind"] == "draft":
+            dropped = size(row["notes"])
+        left -= whole - dropped
+        extra[row.get("round", 0)] = extra.get(row.get("round", 0), 0) + dropped
+    if left < 0:
+        raise UserError(
+            "The trace of this race would be larger than 20 MB, which nothing reads; ask for fewer"
+            " new tokens."
+        )
+    # 2) The first rounds as long as they fit.
+    complete = 0
+    while complete in extra and (left := left - extra[complete]) >= 0:
+        complete += 1
+    # 3) The others without; a token's text that came with a dropped event comes with the next.
+    kept: list[dict[str, Any]] = []
+    vocab: dict[str, str] = {}
+    for row in rows:
+        behind = row.get("round", 0) >= complete
+        if behind and row["kind"] == "denoise":
+            vocab |= row["vocab"]
+            continue
+        out = dict(row)
+        if behind and row["kind"] == "draft":
+            out["notes"] = {}
+        if vocab and "vocab" in row:
+            out["vocab"], vocab = vocab | row["vocab"], {}
+        kept.append(out)
+    return kept, complete
 
 
 def load_trace(path: str | Path) -> list[Event]:
     """Read a trace from disk; see :func:`parse_trace`."""
     try:
         if Path(path).stat().st_size > MAX_TRACE_BYTES:
-            raise UserError(
-                "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved"
-                " by this page."
-            )
-        return parse_trace(Path(path).read_text(encoding="utf-8"))
+            raise UserError(TOO_LARGE)
+        return parse_trace(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(
             f"The trace {path} cannot be read ({error.strerror}); check its name."
@@ -81,10 +142,7 @@ def parse_trace(text: str) -> list[Event]:
         UserError: the text is no trace, or no race can have recorded it.
     """
     if len(text) > MAX_TRACE_BYTES:
-        raise UserError(
-            "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by"
-            " this page."
-        )
+        raise UserError(TOO_LARGE)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_race import fake_events
 
+from specdemo import traces
 from specdemo.drafters import METHODS
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, Prefill, Start, Verify
-from specdemo.traces import dump_trace, load_trace, migrate, parse_trace, trace_schema
+from specdemo.traces import dump_trace, load_trace, migrate, parse_trace, save_trace, trace_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION_1 = sorted((Path(__file__).parent / "data" / "traces_v1").glob("*.json.gz"))
@@ -154,3 +156,40 @@ def test_the_published_schema_is_current():
     """If not: ``python -m specdemo.traces > docs/trace.schema.json``."""
     published = (ROOT / "docs" / "trace.schema.json").read_text(encoding="utf-8")
     assert published == json.dumps(trace_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def test_a_trace_with_a_byte_order_mark_is_read(tmp_path):
+    save_trace(list(fake_events(tokens=8)), tmp_path / "t.json")
+    plain = load_trace(tmp_path / "t.json")
+    (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "t.json").read_bytes())
+    assert load_trace(tmp_path / "b.json") == plain
+
+
+@pytest.mark.parametrize("share", [0.9, 0.75, 0.6])
+def test_a_race_whose_trace_is_too_large_is_saved_in_a_form_that_is_read_again(
+    tmp_path, monkeypatch, share
+):
+    events = list(fake_events(method="specdiff", tokens=120))
+    whole = len(dump_trace(events).encode())
+    monkeypatch.setattr(traces, "MAX_TRACE_BYTES", int(whole * share))
+    note = save_trace(events, tmp_path / "t.json")
+    assert "first" in note and (tmp_path / "t.json").stat().st_size <= whole * share
+    read = load_trace(tmp_path / "t.json")
+    complete = int(note.split("first ")[1].split()[0])
+    kinds = [e.kind for e in events if e.kind != "denoise" or e.round < complete]
+    assert [e.kind for e in read] == kinds and 0 < complete
+    for mine, theirs in zip(
+        [e for e in events if e.kind == "verify"],
+        [e for e in read if e.kind == "verify"],
+        strict=True,
+    ):
+        assert (mine.kept, mine.status) == (theirs.kept, theirs.status)
+    words = {k: v for e in events for k, v in getattr(e, "vocab", {}).items()}
+    assert words == {k: v for e in read for k, v in getattr(e, "vocab", {}).items()}
+
+
+def test_a_race_that_fits_in_no_form_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MAX_TRACE_BYTES", 2000)
+    with pytest.raises(UserError, match="ask for fewer new tokens"):
+        save_trace(list(fake_events(tokens=120)), tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()

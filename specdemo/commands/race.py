@@ -116,7 +116,7 @@ def race_main(args: argparse.Namespace) -> int:
     if args.json:
         print_json(done.to_dict()["result"])
     if args.trace:  # last, so that a full disk costs nothing but the file
-        save_trace(events, args.trace)
+        _save(events, args.trace)
     return 0
 
 
@@ -194,7 +194,12 @@ def _race(engine: Engine, request: Request, console: Console, trace: Path | None
         if events:
             console.print()
         if events and trace:
-            save_trace(events, trace)
+            _save(events, trace)
             print(f"specdemo: what was written is in {trace}", file=sys.stderr)
         raise
     return events
+
+
+def _save(events: list[Event], trace: Path) -> None:
+    if note := save_trace(events, trace):
+        print(f"specdemo: {note}", file=sys.stderr)
