@@ -58,6 +58,8 @@ class Start(Event):
         ar_width: rows of a pass of the plain lane.
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
             faster of the plain lane's pass and the one-row kernel.
+        target_pass: how the target's layers run: as one TorchScript call or one after the other,
+            with the same results; empty in recordings that do not say.
     """
 
     kind: Literal["start"] = field(default="start", kw_only=True)
@@ -77,6 +79,7 @@ class Start(Event):
     one_row_ms: float | None = None
     ar_width: int = 1
     baseline_ms: float | None = None
+    target_pass: Literal["", "scripted", "eager"] = ""
     vocab: dict[str, str] = field(default_factory=dict)
 
 

@@ -61,6 +61,8 @@ class Script:
     ``prefix``.
     """
 
+    pass_kind = "eager"
+
     def __init__(self, rule, vocab=32, max_positions=4096):
         self.rule, self.vocab_size, self.max_positions = rule, vocab, max_positions
         self.device, self.dtype = torch.device("cpu"), torch.float32

@@ -100,6 +100,7 @@ def device_main(args: argparse.Namespace) -> int:
         engine = load_engine(args.pair, dtype.strip(), args.device)
         report |= {"hardware": engine.hardware(), "pair": args.pair}
         report[dtype.strip()] = {
+            "target_pass": engine.target.pass_kind,
             "passes": passes(engine, args.repeats),
             "attention": attentions(engine, args.repeats),
             "draft": draft_pass_ms(engine, repeats=args.repeats),

@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 import torch
 import torch.nn.functional as F
 
+from ..models.scripted import AttentionInputs
+
 AttentionKind = Literal["layout_invariant", "masked", "cascade"]
 
 
@@ -41,6 +43,9 @@ class TreeAttention(Protocol):
         """``q [1, Hkv, G * w, D]``, ``keys, values [1, Hkv, capacity, D]`` -> ``[1, Hkv, G * w,
         D]``
         """
+
+    def inputs(self, head_dim: int) -> AttentionInputs | None:
+        """The same attention for a scripted pass; None where only this class computes it."""
 
 
 def additive_mask(seen: torch.Tensor, dtype: torch.dtype, group: int) -> torch.Tensor:
@@ -74,6 +79,10 @@ class MaskedAttention:
         return F.scaled_dot_product_attention(
             q, keys[:, :, : self.end], values[:, :, : self.end], attn_mask=self.mask
         )
+
+    def inputs(self, head_dim: int) -> AttentionInputs:
+        """See :class:`TreeAttention`."""
+        return AttentionInputs(self.end, self.mask)
 
 
 class LayoutInvariantAttention:
@@ -115,9 +124,9 @@ class LayoutInvariantAttention:
         near[:, length - first :] = seen
         near &= slots[first : self.end] >= cut[:, None]
         self.near = additive_mask(near, torch.float64, group)
+        self.scale: torch.Tensor | None = None
         self.far: torch.Tensor | None = None
         self.no_far: torch.Tensor | None = None
-        self.scale: torch.Tensor | None = None
         self.far_end = 0
         if last:
             # The kernel works in blocks of 512 keys. In bf16 masked keys behind the last cut change
@@ -131,8 +140,7 @@ class LayoutInvariantAttention:
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Shapes as in :class:`TreeAttention`."""
         if self.scale is None:
-            # one element, so that the product is in float64
-            self.scale = torch.full((1,), q.shape[-1] ** -0.5, dtype=torch.float64, device=q.device)
+            self.scale = self._scale_of(q.shape[-1])
         k = keys[0, :, self.first : self.end].double()
         v = values[0, :, self.first : self.end].double()
         # [Hkv, G * w, S]
@@ -146,6 +154,23 @@ class LayoutInvariantAttention:
         # here and in the sum below promotion to float64 spares a copy
         p = torch.cat((scores, lse[0, :, :, None]), -1).softmax(-1)
         return torch.addcmul(torch.bmm(p[..., :-1], v), far[0], p[..., -1:]).to(q.dtype)[None]
+
+    def inputs(self, head_dim: int) -> AttentionInputs:
+        """See :class:`TreeAttention`."""
+        return AttentionInputs(
+            self.end,
+            self.near,
+            True,
+            self.first,
+            self.far,
+            self.far_end,
+            self.no_far,
+            self._scale_of(head_dim),
+        )
+
+    def _scale_of(self, head_dim: int) -> torch.Tensor:
+        """Of the scores; one element, so that the product is in float64."""
+        return torch.full((1,), head_dim**-0.5, dtype=torch.float64, device=self.near.device)
 
 
 class CascadeAttention:
@@ -179,6 +204,9 @@ class CascadeAttention:
         context, a = attend_lse(q, keys[:, :, : self.length], values[:, :, : self.length])
         share = torch.sigmoid(a - b)[..., None]  # e^a / (e^a + e^b), safe for any size of a and b
         return (context.float() * share + block.float() * (1 - share)).to(q.dtype)
+
+    def inputs(self, head_dim: int) -> None:
+        """See :class:`TreeAttention`."""
 
 
 def attend_lse(

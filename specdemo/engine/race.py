@@ -119,6 +119,7 @@ def _start(
         one_row_ms=costs.one_row_ms,
         ar_width=costs.ar_width,
         baseline_ms=costs.baseline_ms,
+        target_pass=engine.target.pass_kind,
         vocab=engine.vocab(prompt_ids),
     )
 

@@ -5,7 +5,8 @@ committed context and its own ancestors only, sits at position ``length + depth`
 keys and values to slot ``length + i``. Committing a path moves its rows together; rolling back is a
 smaller ``length``, because rows past it are masked and overwritten. Weights come from the loaded
 Hugging Face model, fused and packed by ``models.decoder``; ``check_against`` refuses a model whose
-pass does not agree with Hugging Face's own.
+pass does not agree with Hugging Face's own. On a CPU the layers run as one TorchScript call
+(``models.scripted``), with the bits of the eager ones.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from ..models.decoder import DecoderLayer, DecoderShape, KVCache, rms_norm, signed_sin
 from ..models.linear import Linear
+from ..models.scripted import PassKind, script_layers
 from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -50,6 +52,9 @@ class Target:
 
     Args:
         model: a loaded Hugging Face causal LM, in the dtype and on the device to run with.
+
+    Attributes:
+        pass_kind: how its layers run. Cascade attention is eager in any case.
 
     Raises:
         UserError: its layers are not of that family, or its rotary positions depend on the length
@@ -85,6 +90,13 @@ class Target:
         self.head = Linear(self.head_weight, self.device, self.dtype)
         self.vocab_size = self.head_weight.shape[0]
         self.cos, self.sin = self._rotary(rotary)
+        self._scripted = script_layers(self.layers, self.final_norm)
+        if self._scripted is not None and not self._scripted_equals_eager():
+            self._scripted = None
+
+    @property
+    def pass_kind(self) -> PassKind:
+        return "eager" if self._scripted is None else "scripted"
 
     def _rotary(self, rotary: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and signed sin ``[P, D]`` of all positions."""
@@ -199,13 +211,17 @@ class Target:
             seen, cache.length, cache.capacity, group, self.dtype, positions
         )
 
+        positions = positions.to(self.device)
+        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        x = self.embedding[ids]
+        inputs = None if self._scripted is None else tree.inputs(self.shape.head_dim)
+        if self._scripted is not None and inputs is not None:
+            return self._scripted(x, cos, sin, cache, cache.length, inputs, taps)
+
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = cache.write(layer, cache.length, k, v)
             return tree(q, keys[None], values[None])
 
-        positions = positions.to(self.device)
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
-        x = self.embedding[ids]
         outputs: dict[int, torch.Tensor] = {}
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
@@ -214,7 +230,24 @@ class Target:
         features = torch.cat([outputs[i] for i in taps], -1) if taps else None
         return rms_norm(x, self.final_norm, self.shape.eps), features
 
-    # -- check -------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _scripted_equals_eager(self) -> bool:
+        """Whether two short passes, a prefill and a tree, run and have the same bits both ways."""
+        ids = [(7 * i + 11) % (self.vocab_size - 1) for i in range(6)]
+
+        def logits() -> torch.Tensor:
+            cache = self.new_cache(16)
+            prefilled, _ = self.prefill(cache, ids[:3])
+            return torch.cat((prefilled, self.verify(cache, ids[3], ids[4:], [-1, -1], 4)[0]))
+
+        scripted, self._scripted = self._scripted, None
+        eager, self._scripted = logits(), scripted
+        try:
+            return torch.equal(logits(), eager)
+        except RuntimeError:  # an operator that this torch compiles but cannot run
+            return False
 
     @torch.no_grad()
     def check_against(self, model: PreTrainedModel) -> float:

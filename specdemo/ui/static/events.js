@@ -35,6 +35,7 @@ const TYPED = {
     max_new_tokens: num(e.max_new_tokens),
     hardware: str(e.hardware),
     dtype: str(e.dtype),
+    target_pass: str(e.target_pass),
     weights: str(e.weights),
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
     pass_ms: Object.fromEntries(

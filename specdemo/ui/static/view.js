@@ -374,6 +374,7 @@ function factsOf({ sampling, ...start }) {
       : "greedy",
     start.hardware,
     start.dtype,
+    start.target_pass && `${start.target_pass} pass`,
     start.weights,
   ];
 }

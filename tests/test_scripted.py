@@ -1,0 +1,157 @@
+"""The scripted pass has the very bits of the eager one: layers as one TorchScript call against the
+same layers one after the other.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tiny import VOCAB
+from tiny_models import make_tiny_target
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from specdemo.engine.cost import WIDTHS
+from specdemo.engine.target import Target
+from specdemo.models import scripted
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+# nothing far yet, a row on each side of the first cut, everything far, cuts that differ
+LENGTHS = (1, 40, 189, 200, 221, 600)
+TINY = dict(
+    vocab_size=VOCAB,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=1024,
+)
+
+
+def llama():
+    return make_tiny_target(layers=3, max_position_embeddings=1024)
+
+
+def qwen2():
+    """With biases of q, k and v."""
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(Qwen2Config(**TINY)).eval()
+    for layer in model.model.layers:
+        for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+            torch.nn.init.normal_(part.bias)
+    return model
+
+
+def qwen3():
+    """With norms of queries and keys, and heads wider than the rows."""
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(head_dim=32, **TINY)).eval()
+    for layer in model.model.layers:
+        for part in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            torch.nn.init.normal_(part.weight)
+    return model
+
+
+def eager(target: Target) -> Target:
+    """The same target, its layers one after the other."""
+    other = object.__new__(Target)
+    other.__dict__ = target.__dict__ | {"_scripted": None}
+    assert (target.pass_kind, other.pass_kind) == ("scripted", "eager")
+    return other
+
+
+def everything(target: Target, length: int, taps: tuple[int, ...], widths) -> list[torch.Tensor]:
+    """All that passes give: prefill with taps, one row by the masked kernel, chains and trees of
+    every width by both kernels, and what the cache holds after commits and a rollback.
+    """
+    rng, found = random.Random(length), []
+    ids = [rng.randrange(target.vocab_size) for _ in range(length)]
+    cache = target.new_cache(length + 3 * max(widths))
+
+    def note(result):
+        found.extend(x for x in result if x is not None)
+
+    note(target.prefill(cache, ids, taps))
+    for width in widths:
+        n = min(width - 1, 30)
+        tokens = [rng.randrange(target.vocab_size) for _ in range(n)]
+        chain = list(range(-1, n - 1))
+        tree = [rng.randrange(-1, i) if i else -1 for i in range(n)]
+        for parent in (chain, tree):
+            for kind in ("layout_invariant", "masked"):
+                note(target.verify(cache, 5, tokens, parent, width, taps, kind))
+        note(target.verify(cache, 5, tokens[: n // 2], tree[: n // 2], width, taps))
+    note(target.verify(cache, 7, [1, 2, 3, 4], [-1, -1, 1, 2], 8, taps))
+    cache.commit([1, 2])
+    note(target.verify(cache, 9, [], [], 2))
+    cache.rollback(length)
+    note(target.verify(cache, 9, [3], [-1], 2))
+    end = length + 2
+    return [*found, cache.keys[:, :, :end].clone(), cache.values[:, :, :end].clone()]
+
+
+def compare(target: Target, lengths, taps, widths) -> None:
+    with torch.inference_mode():
+        for length in lengths:
+            ours = everything(target, length, taps, widths)
+            theirs = everything(eager(target), length, taps, widths)
+            assert len(ours) == len(theirs) > 4 * len(widths)
+            for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+                assert a.dtype == b.dtype and torch.equal(a, b), (length, i)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("make", [llama, qwen2, qwen3])
+def test_every_pass_has_the_eager_bits(make, dtype):
+    """Every width and kernel, near only, mixed and far contexts, taps in any order."""
+    target = Target(make().to(dtype))
+    compare(target, LENGTHS, (2, 0), WIDTHS)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_the_real_target_has_the_eager_bits(dtype, request):
+    target = request.getfixturevalue(f"engine_{dtype}").target
+    compare(target, (189, 400), (27, 1, 14), (1, 8, 32))
+
+
+def test_cascade_attention_and_gradients_do_not_meet_it():
+    target = Target(llama())
+    cache = target.new_cache(64)
+    target.prefill(cache, [1, 2, 3])  # outside inference mode too
+    shown = target.verify(cache, 4, [5, 6], [-1, -1], 4, attention="cascade")[0]
+    plain = eager(target).verify(cache, 4, [5, 6], [-1, -1], 4, attention="cascade")[0]
+    assert torch.equal(shown, plain) and not shown.requires_grad
+
+
+def no_script(*_):
+    raise RuntimeError("torch.jit.script is gone")
+
+
+@pytest.mark.parametrize(
+    "why", ["no jit.script", "jit switched off", "other bits", "an operator fails"]
+)
+def test_without_it_the_layers_run_eagerly(why, monkeypatch):
+    """A torch without ``jit.script``, one with PYTORCH_JIT=0, and one that computes otherwise."""
+    want = Target(llama())
+    scripted._compiled.cache_clear()
+    if why == "no jit.script":
+        monkeypatch.setattr(torch.jit, "script", no_script)
+    elif why == "jit switched off":
+        monkeypatch.setattr(torch.jit, "script", lambda function: function)
+    elif why == "an operator fails":
+        monkeypatch.setattr(scripted.ScriptedLayers, "__call__", no_script)
+    else:
+        monkeypatch.setattr(
+            scripted.ScriptedLayers, "__call__", lambda *_: (torch.ones(4, 64), None)
+        )
+    try:
+        target = Target(llama())
+        assert target.pass_kind == "eager"
+    finally:
+        scripted._compiled.cache_clear()
+    monkeypatch.undo()
+    a, b = want.new_cache(8), target.new_cache(8)
+    assert torch.equal(want.prefill(a, [1, 2, 3])[0], target.prefill(b, [1, 2, 3])[0])
