@@ -14,10 +14,11 @@ def pair_status(path: str | Path | None = None) -> list[dict[str, Any]]:
     """One dict a pair: id, title, license, size, hardware, dtypes, thinking, notes, ``target``
     (folder or None), ``drafters`` (kind to present or not), ``state`` (ready, to fetch, no drafter)
     and ``missing`` in words. Touches no network."""
-    return [_status(pair) for pair in load_pairs(path).values()]
+    return [status_of(pair) for pair in load_pairs(path).values()]
 
 
-def _status(pair: Pair) -> dict[str, Any]:
+def status_of(pair: Pair) -> dict[str, Any]:
+    """The dict of one pair, see :func:`pair_status`."""
     try:
         target, trouble = find_target(pair), []
     except UserError as error:

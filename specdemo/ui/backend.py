@@ -26,6 +26,41 @@ class Backend:
 
         return load_engine(pair, progress=progress)
 
+    def fetch(self, pair: str, progress: Callable[[str, float | None], None]) -> None:
+        """Everything that belongs to a pair onto this computer, as far as it is not.
+
+        Raises:
+            UserError: what is missing, with its reason.
+        """
+        from ..models.fetch import drafter_folder, target_folder
+        from ..models.pairs import get_pair
+
+        wanted = get_pair(pair)
+        # folders first: that one is missing is known without fetching a target
+        for place in wanted.drafters.values():
+            if not place.startswith("hub:"):
+                drafter_folder(place, progress)
+        target_folder(wanted, progress)
+        for kind, place in wanted.drafters.items():
+            try:
+                drafter_folder(place, progress)
+            except UserError as error:
+                raise UserError(
+                    f"The {kind} drafter of {pair} could not be fetched: {error}; with network"
+                    " access try again, or choose another pair."
+                ) from None
+
+    def missing(self, pair: Any) -> str:
+        """What of a pair is not on this computer, in a few words; empty where all is. Touches no
+        network.
+        """
+        from ..models.status import status_of
+
+        status = status_of(pair)
+        if status["target"] is None or not all(status["drafters"].values()):
+            return "not on this computer"
+        return "" if status["drafters"] else "no drafter"
+
     def runs_on_cpu(self, engine: Any) -> bool:
         """Whether races compute on this machine's CPU, which a browser on it also needs."""
         return engine.target.device.type == "cpu"

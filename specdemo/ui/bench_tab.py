@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,15 +137,21 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             stop = gr.Button("Stop measuring", elem_id="bench-stop")
         state = gr.Markdown("", elem_id="bench-status")
 
-    def enter(request: gr.Request, names: list[str], texts: list[str], new: float) -> str:
-        return server.queue.enter(session_of(request), BenchJob(names, texts, int(new)))
+    def enter(request: gr.Request, names: Any, texts: Any, new: Any) -> str:
+        try:
+            return server.enter_bench(request, make_bench_job(names, texts, new, server.methods))
+        except UserError as error:
+            server.queue.stop(session_of(request))
+            return str(error)
 
-    def take_turn(number: str) -> Iterator[list[Any]]:
-        yield from measure(server, number, len(outputs))
+    def take_turn(request: gr.Request) -> Iterator[list[Any]]:
+        yield from measure(server, request, len(outputs))
 
     def end(request: gr.Request) -> str:
-        server.queue.stop(session_of(request))
-        return "Stopping …"
+        ticket = server.queue.stop(session_of(request))
+        if ticket is None or not isinstance(ticket.request, BenchJob):
+            return "Nothing is being measured."
+        return "Stopping …" if ticket.started else "Stopped before it began."
 
     at_once: dict[str, Any] = {
         "queue": False,
@@ -153,10 +159,9 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
         "api_visibility": "private",
         "trigger_mode": "multiple",
     }
-    ticket = gr.State("")
-    run.click(enter, [methods, prompts, tokens], ticket, **at_once).then(
+    run.click(enter, [methods, prompts, tokens], state, **at_once).then(
         take_turn,
-        ticket,
+        None,
         [state, *outputs],
         concurrency_id=queue,
         concurrency_limit=1,
@@ -168,32 +173,31 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
     stop.click(end, None, state, **at_once)
 
 
-def measure(server: Server, number: str, outputs: int) -> Iterator[list[Any]]:
-    """The short bench of a ticket whose turn has come: [status, HTML, figures ...]; what stands in
+def measure(server: Server, request: gr.Request, outputs: int) -> Iterator[list[Any]]:
+    """The short bench of a page whose turn has come: [status, HTML, figures ...]; what stands in
     the ``outputs`` is kept where there is no new report.
     """
-    ticket = server.queue.begin(number)
+    session = session_of(request)
+    ticket = server.queue.begin(session, BenchJob)
     keep = [gr.skip()] * outputs
     if ticket is None:
         yield [gr.skip(), *keep]
         return
     job: BenchJob = ticket.request
     try:
-        if not job.methods or not job.prompts or len(job.prompts) > MAX_PROMPTS:
-            raise UserError(f"Choose at least one method and one to {MAX_PROMPTS} prompts.")
         pair = next(iter(server.pairs))
         for message, fraction in server.engines.wait(pair):
             yield [progress_text(message, fraction), *keep]
-        items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in job.prompts if t in EXAMPLES]
+        items = [(t.split(":")[0].lower(), EXAMPLES[t]) for t in job.prompts]
         steps = server.backend.bench(
-            server.engines.get(pair),
-            [n for n in job.methods if n in server.methods],
-            items,
-            min(job.new_tokens, MAX_TOKENS),
-            ticket.cancel,
+            server.engines.get(pair), job.methods, items, job.new_tokens, ticket.cancel
         )
         for fraction, report, what in server.engines.thread.each(steps):
+            if server.readers.unread(session):
+                ticket.cancel.set()
             yield [progress_text(what, fraction), *(shown(report) if report else keep)]
+        if ticket.cancel.is_set():
+            yield ["Stopped; what was measured before stays.", *keep]
     except UserError as error:
         yield [str(error), *keep]
     except Exception:
@@ -201,4 +205,15 @@ def measure(server: Server, number: str, outputs: int) -> Iterator[list[Any]]:
         yield [BROKEN, *keep]
     finally:
         ticket.cancel.set()
-        server.queue.finish(number)
+        server.queue.finish(ticket)
+
+
+def make_bench_job(names: Any, texts: Any, new: Any, methods: Mapping[str, Any]) -> BenchJob:
+    """Raises UserError where the choices are none, or too many."""
+    known = [n for n in methods if isinstance(names, list) and n in names]
+    prompts = [t for t in EXAMPLES if isinstance(texts, list) and t in texts]
+    if not known or not 1 <= len(prompts) <= MAX_PROMPTS:
+        raise UserError(f"Choose at least one method and one to {MAX_PROMPTS} prompts.")
+    if not isinstance(new, (int, float)) or not 1 <= new <= MAX_TOKENS:
+        raise UserError(f"Choose from 1 to {MAX_TOKENS} new tokens.")
+    return BenchJob(known, prompts, int(new))

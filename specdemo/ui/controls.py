@@ -27,16 +27,42 @@ from ..request import LAST_SEED
 class Limits:
     """What one visitor may ask for. A public Space allows less and only the pair that needs no
     download.
+
+    Attributes:
+        queue: calls that wait at one time; half of them may come from one network address.
+        calls_per_address: races of the public endpoint that run or wait, of one address.
+        race_seconds: how long a race may take once it has begun.
+        behind_proxy: whether the client's address is the one that the platform's proxy names.
     """
 
     prompt_chars: int = 12_000
     new_tokens: int = 1024
     queue: int = 20
     every_pair: bool = True
+    calls_per_address: int = 2
+    race_seconds: float = 900.0
+    behind_proxy: bool = False
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Limits:
-        return cls(4_000, 256, 20, False) if env.get("SPACE_ID") else cls()
+        if not env.get("SPACE_ID"):
+            return cls()
+        return cls(
+            prompt_chars=4_000,
+            new_tokens=256,
+            every_pair=False,
+            race_seconds=180.0,
+            behind_proxy=True,
+        )
+
+    @property
+    def body_bytes(self) -> int:
+        """Of one request: a prompt in which every character is escaped, and all else."""
+        return 12 * self.prompt_chars + 16_384
+
+    @property
+    def per_address(self) -> int:
+        return max(1, self.queue // 2)
 
     def check(self, prompt: str, new_tokens: float) -> None:
         if len(prompt) > self.prompt_chars:
@@ -134,29 +160,32 @@ def rule_choices(method: Any) -> list[tuple[str, str]]:
 
 
 def from_link(
-    query: Mapping[str, str], methods: Mapping[str, Any], pairs: list[str], limits: Limits
+    query: Mapping[str, str],
+    methods: Mapping[str, Any],
+    pairs: list[str],
+    limits: Limits,
+    default: str = "block",
 ) -> tuple[dict[str, Any], list[str]]:
     """What a share link fills in, and the names of what was unknown or out of place and is left
-    out.
+    out. ``default`` is the method of a link that names none.
     """
     out: dict[str, Any] = {}
     wrong: list[str] = []
     if query.get("prompt", "").strip() and len(query["prompt"]) <= limits.prompt_chars:
         out["prompt"] = query["prompt"]
+    params = _link_params(query)
+    wrong += ["params"] if params is None else []
     if query.get("method") in methods:
         out["method"] = query["method"]
         if query.get("rule") in methods[out["method"]].rules:
             out["rule"] = query["rule"]
-        try:
-            params = json.loads(query.get("params", "{}"))
-        except (ValueError, RecursionError):
-            params = None
-        out["params"] = upgrade_params(out["method"], params) if isinstance(params, dict) else {}
-        wrong += [] if isinstance(params, dict) else ["params"]
+    method = query.get("method") or default
+    if method in methods and ("method" in out or params):
+        out["params"] = upgrade_params(method, params or {})
         wrong += [
             str(name)
             for name, value in out["params"].items()
-            if not fits(methods[out["method"]].params, name, value)
+            if not fits(methods[method].params, name, value)
         ]
     if query.get("pair") in pairs:
         out["pair"] = query["pair"]
@@ -180,3 +209,12 @@ def from_link(
         if query.get(key) and key not in out
     ]
     return out, wrong
+
+
+def _link_params(query: Mapping[str, str]) -> dict[str, Any] | None:
+    """The parameters of a link; None where they are not a JSON object."""
+    try:
+        params = json.loads(query.get("params") or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return params if isinstance(params, dict) else None

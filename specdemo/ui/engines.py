@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -33,9 +34,12 @@ class EngineThread:
         return done
 
     def each(self, items: Iterator[Any]) -> Iterator[Any]:
-        """``items``, each computed there, and only when asked for."""
-        end = object()
-        while (item := self.submit(next, items, end).result()) is not end:
+        """``items``, each computed there, and only when asked for. They see the context variables
+        of whoever asks for the first: ZeroGPU finds the visitor, whose share of the GPU a race
+        uses, in one of Gradio's.
+        """
+        context, end = contextvars.copy_context(), object()
+        while (item := self.submit(context.run, next, items, end).result()) is not end:
             yield item
 
     def _work(self) -> None:
@@ -48,14 +52,45 @@ class EngineThread:
             del done, call, args
 
 
+class Fetch:
+    """The files of a pair on their way to this computer, on a thread of their own: whoever races on
+    another pair goes on.
+    """
+
+    def __init__(self, fetch: Callable[..., Any], pair: str):
+        self.message, self.fraction = "Looking for the model", None
+        self.failure: Exception | None = None
+        self.done = threading.Event()
+        threading.Thread(target=self._work, args=(fetch, pair), daemon=True, name="fetch").start()
+
+    def _progress(self, message: str, fraction: float | None = None) -> None:
+        self.message, self.fraction = message, fraction
+
+    def _work(self, fetch: Callable[..., Any], pair: str) -> None:
+        try:
+            fetch(pair, progress=self._progress)
+        except Exception as error:  # kept for whoever waits, who shows it
+            self.failure = error
+        finally:
+            self.done.set()
+
+
 class Engines:
     """Engines by pair, one in memory at a time, loaded by the thread that also runs them.
 
     Its condition wakes the listeners that wait for an engine whenever its loading has progressed.
+
+    Args:
+        factory: ``factory(pair, progress)`` makes the engine.
+        fetch: ``fetch(pair, progress)`` brings its files here, or raises; called before another
+            engine is given up for it.
     """
 
-    def __init__(self, factory: Callable[..., Any]):
-        self.factory = factory
+    def __init__(
+        self, factory: Callable[..., Any], fetch: Callable[..., Any] = lambda pair, progress: None
+    ):
+        self.factory, self.fetch_files = factory, fetch
+        self.fetches: dict[str, Fetch] = {}
         self.changed = threading.Condition()
         self.pair: str | None = None
         self.engine: Any = None
@@ -91,6 +126,21 @@ class Engines:
             self.message, self.fraction = message, fraction
             self.changed.notify_all()
 
+    def fetch(self, pair: str, timeout: float = 0.5) -> Iterator[tuple[str, float | None]]:
+        """Yields (message, fraction) until the files of ``pair`` are on this computer; raises what
+        the fetching raised. Who stops waiting does not stop it.
+        """
+        with self.changed:
+            if pair not in self.fetches:
+                self.fetches[pair] = Fetch(self.fetch_files, pair)
+            fetch = self.fetches[pair]
+        while not fetch.done.wait(timeout):
+            yield fetch.message, fetch.fraction
+        with self.changed:
+            self.fetches.pop(pair, None)  # the next one looks again
+        if fetch.failure is not None:
+            raise fetch.failure
+
     def free_for(self, pair: str) -> bool:
         """Whether loading ``pair`` now would push no other pair out of memory, perhaps in the
         middle of somebody's race.
@@ -109,6 +159,8 @@ class Engines:
             if self.pair == pair and failure is not None and loading and loading.done():
                 self.failure, self.pair = None, None  # the next run tries again
                 raise failure
+            if not self.free_for(pair):
+                yield from self.fetch(pair, timeout)
             self.warm(pair)
             with self.changed:
                 self.changed.wait(timeout)

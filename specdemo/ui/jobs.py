@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..request import Request, Sampling
 from .controls import Limits
 
@@ -25,6 +27,24 @@ class RaceForm:
     top_p: Any
     seed: Any
     params: Any
+
+    def digest(self) -> str:
+        """The same for the same values, and short whatever they are."""
+        text = json.dumps(astuple(self), default=repr, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def filled(self, defaults: RaceForm) -> RaceForm:
+        """With the default of every value that was left out."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(defaults, **{name: v for name, v in given.items() if v is not None})
+
+
+FORM_VALUES = len(fields(RaceForm))
+
+
+def with_all_values(values: Sequence[Any]) -> list[Any]:
+    """The values of a call of the endpoint, None for those that were left out at the end."""
+    return [*values, *[None] * (FORM_VALUES - len(values))]
 
 
 @dataclass(frozen=True)
@@ -73,9 +93,9 @@ def make_job(
         _number(value) for value in (form.new_tokens, form.temperature, form.top_p, form.seed)
     )
     limits.check(prompt, new_tokens)
-    pair = str(form.pair)
-    if pair not in pairs:
-        raise UserError(f"There is no pair “{pair}” here; choose one of {', '.join(pairs)}.")
+    pair = form.pair
+    if not isinstance(pair, str) or pair not in pairs:
+        raise UserError(f"There is no pair {shown(pair)} here; choose one of {', '.join(pairs)}.")
     request = Request(
         prompt,
         form.method,

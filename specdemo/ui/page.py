@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from ..bench.html import stylesheet
 from ..drafters import METHODS
+from ..errors import first_line
 from ..paths import ROOT
 from . import lesson
 from .backend import Backend
 from .bench_tab import bench_tab
 from .component import STATIC, head_script, race_view
 from .controls import Limits
+from .gradio_queue import QUEUE, GuardedQueue
+from .http_limits import HttpLimits
 from .jobs import RaceForm
+from .link_preview import TITLE, LinkPreview
 from .race_tab import RaceTab, first_method
 from .server import Server
 
 ASSETS = ROOT / "assets"
-QUEUE = "gpu"  # one race at a time, whoever asks
+SESSIONS = 100  # of Gradio's records of pages, the most recent ones
 
 
 def theme() -> gr.themes.Base:
@@ -35,8 +40,28 @@ def theme() -> gr.themes.Base:
     )
 
 
-def launch_options() -> dict[str, Any]:
+class Page(gr.Blocks):
+    """The page, and what stands behind it."""
+
+    races: Server
+
+    async def preprocess_data(self, *args: Any, **more: Any) -> Any:
+        """Values that do not fit the controls, which no visitor can send, are refused without a
+        traceback in the log.
+        """
+        try:
+            return await super().preprocess_data(*args, **more)
+        except Exception as error:
+            raise gr.Error(
+                f"These values cannot be read ({first_line(error)}); reload the page, or see “Use"
+                " via API” at its foot.",
+                print_exception=False,
+            ) from None
+
+
+def launch_options(demo: Page) -> dict[str, Any]:
     """What ``demo.launch`` needs besides ports."""
+    limits = demo.races.limits
     return {
         "theme": theme(),
         "css": (STATIC / "page.css").read_text(encoding="utf-8") + stylesheet(),
@@ -44,7 +69,17 @@ def launch_options() -> dict[str, Any]:
         "footer_links": ["api", "settings"],
         "show_error": True,
         "ssr_mode": False,
-        "max_file_size": "1mb",
+        "max_file_size": 1,  # nothing is uploaded; HttpLimits refuses the route as well
+        "run_history": False,
+        # one holds 0.2 MB and nothing that a page needs: its ticket is the server's
+        "state_session_capacity": SESSIONS,
+        "i18n": gr.I18n(en={"common.complete": "Complete"}),  # Gradio says the bare key
+        "app_kwargs": {
+            "middleware": [
+                Middleware(HttpLimits, readers=demo.races.readers, max_body=limits.body_bytes),
+                Middleware(LinkPreview),
+            ]
+        },
     }
 
 
@@ -54,7 +89,7 @@ def build_demo(
     pairs: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     assets: Path = ASSETS,
-) -> gr.Blocks:
+) -> Page:
     """The whole page. Everything that it shows or runs can be replaced, which is how it is
     tested.
     """
@@ -67,7 +102,7 @@ def build_demo(
             # a public Space loads nothing but the embedded pair
             pairs = dict(list(pairs.items())[:1])
     server = Server(backend or Backend(), methods or METHODS, pairs, limits, assets / "traces")
-    with gr.Blocks(title="SpecDemo", analytics_enabled=False) as demo:
+    with Page(title=TITLE, analytics_enabled=False) as demo:
         gr.Markdown(
             "# SpecDemo\nThe same text, decoded twice: one token per pass of the model, and with"
             " whole blocks drafted by a small diffusion model and verified in one pass.",
@@ -86,26 +121,21 @@ def build_demo(
                 bench_tab(tab, server, assets / "bench", QUEUE)
         add_api(server)
         demo.unload(server.forget)
-    demo.queue(max_size=limits.queue)
-    poll_less(demo)
+    # closed: no call skips the queue
+    demo.queue(max_size=limits.queue, api_open=False)
+    demo.races = server
+    server.api_calls = GuardedQueue(demo, server).api_calls
     return demo
-
-
-def poll_less(demo: gr.Blocks) -> None:
-    """Let Gradio look for work 20 times a second instead of 1,000, as it does on Windows: the
-    polling alone took 6 % of a core away from the race.
-    """
-    for name, seconds in (("sleep_when_free", 0.05), ("progress_update_sleep_when_free", 0.1)):
-        if hasattr(demo._queue, name):
-            setattr(demo._queue, name, seconds)
 
 
 def add_api(server: Server) -> None:
     """The public endpoint ``/race``."""
     default, first_pair = first_method(server), next(iter(server.pairs))
+    defaults = RaceForm("", default, first_pair, "match", 64, 0.0, 1.0, 0, {})
 
     # the annotation of the result is what Gradio documents: one message
     def race(  # type: ignore[misc]
+        request: gr.Request,
         prompt: str,
         method: str = default,
         max_new_tokens: int = 64,
@@ -133,8 +163,9 @@ def add_api(server: Server) -> None:
             pair: target and drafters.
             params: the method's own parameters by name; others keep their defaults.
         """
-        yield from server.api(
-            RaceForm(prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params)
+        form = RaceForm(
+            prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params
         )
+        yield from server.api(form.filled(defaults), request)
 
     gr.api(race, api_name="race", concurrency_id=QUEUE, concurrency_limit=1)

@@ -9,51 +9,94 @@ from __future__ import annotations
 
 import itertools
 import threading
-import uuid
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import UserError
+
 MAX_CLOSED = 1000  # closed sessions that are remembered
 MAX_ORPHANS = 20  # tickets of closed sessions whose turn nobody may ever take
+CLAIM_SECONDS = 60  # how long a ticket waits for its page to get in line
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """``request`` is what was asked for when the button was pressed (a race's ``RaceJob``, a
     bench's ``BenchJob``, or the ``UserError`` why it cannot run).
+
+    Attributes:
+        address: the client's network address, of which no more than a share of all tickets is.
+        claimed: whether its page has got in line with it.
+        counted: whether others are told that it is before theirs.
     """
 
     request: Any = None
+    address: str = ""
+    entered: float = 0.0
     cancel: threading.Event = field(default_factory=threading.Event)
+    claimed: bool = False
     started: bool = False
-    counted: bool = True  # whether others are told that it is before theirs
+    counted: bool = True
 
 
 class RaceQueue:
     """The tickets in the order in which they were given out. Its lock makes each method one step
     for the listeners' threads.
+
+    Args:
+        most: tickets at one time, of all pages; per_address: of the pages at one address.
+        clock: seconds, for tests.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        most: int = 40,
+        per_address: int = 40,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.most, self.per_address, self.clock = most, per_address, clock
         self.lock = threading.Lock()
-        self.tickets: dict[str, Ticket] = {}
-        self.held: dict[str, str] = {}  # session -> ticket
+        self.tickets: list[Ticket] = []
+        self.held: dict[str, Ticket] = {}  # by session
         self.closed: OrderedDict[str, None] = OrderedDict()  # sessions whose tab was closed
 
-    def enter(self, session: str, request: Any = None) -> str:
-        """A new ticket; the session's last one is cancelled."""
-        number = uuid.uuid4().hex
+    def enter(self, session: str, request: Any = None, address: str = "") -> Ticket:
+        """A new ticket; the session's last one is cancelled.
+
+        Raises:
+            UserError: too many wait already, of all visitors or of those at this address.
+        """
         with self.lock:
             self._cancel(session)
+            self._forget_unclaimed()
+            waiting = [t for t in self.tickets if not t.started]
+            if len(waiting) >= self.most:
+                raise UserError("Too many races are waiting already; press Run again in a minute.")
+            if sum(t.address == address for t in waiting) >= self.per_address:
+                raise UserError(
+                    f"{self.per_address} races from your network address are waiting already; press"
+                    " Run again in a minute."
+                )
             # A press may be handled after the tab was closed, and then nobody takes the ticket's
             # turn. If somebody does, it is as good as any.
-            self.tickets[number] = Ticket(request, counted=session not in self.closed)
-            self.held[session] = number
-            orphans = [n for n, t in self.tickets.items() if not t.counted and not t.started]
-            for orphan in orphans[:-MAX_ORPHANS]:
-                del self.tickets[orphan]
-        return number
+            ticket = Ticket(request, address, self.clock(), counted=session not in self.closed)
+            self.tickets.append(ticket)
+            self.held[session] = ticket
+            orphans = [t for t in self.tickets if not t.counted and not t.started]
+            self._remove(orphans[:-MAX_ORPHANS])
+        return ticket
+
+    def claim(self, session: str) -> bool:
+        """The session's page got in line with its ticket; False if it has none that waits."""
+        with self.lock:
+            ticket = self.held.get(session)
+            if ticket is None or ticket.started:
+                return False
+            ticket.claimed = True
+            return True
 
     def leave(self, session: str) -> None:
         """The tab was closed (or its connection broke): its ticket is cancelled, and what it asks
@@ -65,36 +108,48 @@ class RaceQueue:
             while len(self.closed) > MAX_CLOSED:
                 self.closed.popitem(last=False)
 
-    def position(self, number: str) -> int:
+    def position(self, ticket: Ticket) -> int:
         """How many tickets that are not cancelled came before this one."""
         with self.lock:
-            before = itertools.takewhile(lambda item: item[0] != number, self.tickets.items())
-            return sum(t.counted and not t.cancel.is_set() for _, t in before)
+            self._forget_unclaimed()
+            before = itertools.takewhile(lambda other: other is not ticket, self.tickets)
+            return sum(t.counted and not t.cancel.is_set() for t in before)
 
-    def begin(self, number: str) -> Ticket | None:
-        """Its turn has come; None if it was cancelled before, or has run already."""
+    def begin(self, session: str, kind: type | tuple[type, ...] = object) -> Ticket | None:
+        """The turn of the session's ticket has come; None if it was cancelled before, has begun
+        already, or asks for something else than ``kind``.
+        """
         with self.lock:
-            ticket = self.tickets.get(number)
-            if ticket is None or ticket.started:
+            ticket = self.held.get(session)
+            if ticket is None or ticket.started or not isinstance(ticket.request, kind):
                 return None
             ticket.started = True
             return ticket
 
-    def finish(self, number: str) -> None:
+    def finish(self, ticket: Ticket) -> None:
         with self.lock:
-            self.tickets.pop(number, None)
+            self._remove([ticket])
 
-    def stop(self, session: str) -> bool:
-        """Cancel the session's ticket; True if it had not begun."""
+    def stop(self, session: str) -> Ticket | None:
+        """Cancel the session's ticket and return it."""
         with self.lock:
-            ticket = self.tickets.get(self.held.get(session, ""))
-            self._cancel(session)
-            return ticket is not None and not ticket.started
+            return self._cancel(session)
 
-    def _cancel(self, session: str) -> None:
-        number = self.held.pop(session, "")
-        if (ticket := self.tickets.get(number)) is not None:
+    def _cancel(self, session: str) -> Ticket | None:
+        ticket = self.held.pop(session, None)
+        if ticket is not None:
             ticket.cancel.set()
             # nobody may ever take its turn: a tab can close between Run and getting in line
             if not ticket.started:
-                del self.tickets[number]
+                self._remove([ticket])
+        return ticket
+
+    def _forget_unclaimed(self) -> None:
+        late = self.clock() - CLAIM_SECONDS
+        self._remove([t for t in self.tickets if not (t.claimed or t.started) and t.entered < late])
+
+    def _remove(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if ticket in self.tickets:
+                self.tickets.remove(ticket)
+        self.held = {session: t for session, t in self.held.items() if t not in tickets}

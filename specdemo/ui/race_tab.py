@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -37,6 +38,7 @@ class RaceTab:
     def __init__(self, demo: gr.Blocks, server: Server, queue: str):
         self.server, self.queue = server, queue
         self.methods, self.default = server.methods, first_method(server)
+        self.first_pair = next(iter(server.pairs))
         with gr.Row():
             with gr.Column(scale=5, min_width=300):
                 self._prompt()
@@ -99,11 +101,11 @@ class RaceTab:
             self.step = gr.Button("Step", elem_id="step", min_width=80, scale=1)
 
     def _settings(self) -> None:
-        pairs, limits = self.server.pairs, self.server.limits
+        limits = self.server.limits
         with gr.Row():
             self.pair = gr.Dropdown(
-                [(p.title, name) for name, p in pairs.items()],
-                value=next(iter(pairs)),
+                self.server.pair_choices(),
+                value=self.first_pair,
                 label="Target and drafter",
                 elem_id="pair",
             )
@@ -143,19 +145,18 @@ class RaceTab:
         return RaceForm(*[*values[:8], params])
 
     def _on_buttons(self) -> None:
-        def on_run(request: gr.Request, *values: Any) -> tuple[Any, str]:
+        def on_run(request: gr.Request, *values: Any) -> Any:
             return self.server.enter(request, self._form(values))
 
-        def on_step(request: gr.Request, *values: Any) -> tuple[Any, Any]:
+        def on_step(request: gr.Request, *values: Any) -> Any:
             """Again with nothing changed: on to the next round. Otherwise a run begins that waits
             before its first round.
             """
             return self.server.step(request, self._form(values))
 
-        ticket = gr.State("")
         when_its_turn_comes: dict[str, Any] = {
             "fn": self.server.run,
-            "inputs": ticket,
+            "inputs": None,
             "outputs": self.view,
             "concurrency_id": self.queue,
             "concurrency_limit": 1,
@@ -164,11 +165,9 @@ class RaceTab:
             "show_progress": "full",
             "show_progress_on": [self.status],
         }
-        run = gr.on(
-            [self.run.click, self.prompt.submit], on_run, self.form, [self.view, ticket], **AT_ONCE
-        )
+        run = gr.on([self.run.click, self.prompt.submit], on_run, self.form, self.view, **AT_ONCE)
         run.then(**when_its_turn_comes)
-        step = self.step.click(on_step, self.form, [self.view, ticket], **AT_ONCE)
+        step = self.step.click(on_step, self.form, self.view, **AT_ONCE)
         step.then(**when_its_turn_comes)
         self.stop.click(self.server.stop, None, self.view, **AT_ONCE)
 
@@ -195,21 +194,32 @@ class RaceTab:
         def on_load(request: gr.Request) -> list[Any]:
             return self._from_link(dict(request.query_params))
 
+        def on_load_model(request: gr.Request) -> Iterator[str]:
+            """Of the pair that the link names: the dropdown may not show it yet."""
+            named = request.query_params.get("pair", "")
+            yield from self.server.loading(named if named in self.server.pairs else self.first_pair)
+
         outputs = [*self.form, self.explain, *self.controls.groups.values(), self.view]
         demo.load(on_load, None, outputs, **QUIET, queue=False)
-        demo.load(self.server.loading, self.pair, self.status, concurrency_limit=None, **QUIET)
+        demo.load(on_load_model, None, self.status, concurrency_limit=None, **QUIET)
 
     def _from_link(self, query: dict[str, str]) -> list[Any]:
         """Updates of the form, the explanation, the groups of controls and the view from a share
         link. What the link does not name is left alone: on a slow machine the visitor may have
         chosen already.
         """
-        link, wrong = from_link(query, self.methods, list(self.server.pairs), self.server.limits)
+        link, wrong = from_link(
+            query, self.methods, list(self.server.pairs), self.server.limits, self.default
+        )
         name = link.get("method", self.default)
         method = self.methods[name]
 
         def update(key: str) -> Any:
             return gr.update(value=link[key]) if key in link else gr.skip()
+
+        pair = gr.update(choices=self.server.pair_choices())  # another may have come meanwhile
+        if "pair" in link:
+            pair["value"] = link["pair"]
 
         rule, explain, groups = gr.skip(), gr.skip(), [gr.skip()] * len(self.controls.groups)
         if "method" in link or "rule" in link:
@@ -223,7 +233,8 @@ class RaceTab:
                 " are used instead."
             ).to_dict()
         return [
-            *map(update, ("prompt", "method", "pair")),
+            *map(update, ("prompt", "method")),
+            pair,
             rule,
             *map(update, ("new", "temperature", "top_p", "seed")),
             *self.controls.fill(name, link.get("params", {})),

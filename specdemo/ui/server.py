@@ -4,9 +4,12 @@ nothing about the layout.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 import traceback
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,18 +20,23 @@ import gradio as gr
 from ..errors import UserError
 from ..traces import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
 from .backend import Backend
+from .client_address import address_of, is_local
 from .controls import Limits
 from .engines import Engines
 from .export import export_html
-from .jobs import RaceForm, RaceJob, make_job
+from .jobs import BenchJob, RaceForm, RaceJob, make_job
 from .messages import Advance, Ended, Error, Events, Queued, Run, Status, pack
 from .race_queue import RaceQueue
+from .readers import UNREAD, Readers
 from .streaming import LOCAL_BROWSER_INTERVAL, WINDOW_INTERVAL, Runs, windows
 
 BROKEN = (
     "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to"
     " try again."
 )
+MAX_LAST = 1000  # pages of which the last form is remembered
+# how long a turn may wait until a pair that is not here is fetched, while another is in memory
+FETCH_TURN = 5.0
 
 
 class Server:
@@ -47,10 +55,13 @@ class Server:
         traces: Path,
     ):
         self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
-        self.engines, self.runs = Engines(backend.load), Runs()
+        self.engines, self.runs = Engines(backend.load, backend.fetch), Runs()
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
-        self.queue, self.race_lock = RaceQueue(), threading.Lock()
-        self.last: dict[str, RaceForm] = {}  # by session, to tell a step from a new run
+        self.queue = RaceQueue(2 * limits.queue, limits.per_address)
+        self.race_lock, self.readers = threading.Lock(), Readers()
+        self.api_calls: Callable[[], int] = lambda: 0  # races of the endpoint, run or waiting
+        # digests of forms by session, to tell a step from a new run
+        self.last: OrderedDict[str, str] = OrderedDict()
 
     # -- functions that the view calls: small, stateless, and safe to call with anything -----------
 
@@ -76,6 +87,14 @@ class Server:
 
         return [missing_events, recorded_trace, export_page, drawn]
 
+    def pair_choices(self) -> list[tuple[str, str]]:
+        """The pairs as a dropdown shows them, those that are not all here marked."""
+        choices = []
+        for name, pair in self.pairs.items():
+            missing = self.backend.missing(pair)
+            choices.append((f"{pair.title} ({missing})" if missing else pair.title, name))
+        return choices
+
     # -- a race ------------------------------------------------------------------------------------
 
     def make_job(
@@ -84,14 +103,18 @@ class Server:
         """Raises UserError where the form cannot run here."""
         return make_job(form, self.methods, self.pairs, self.limits, stepping, local_browser)
 
-    def messages(self, job: RaceJob, cancel: threading.Event) -> Iterator[Status | Events | Ended]:
+    def messages(
+        self, job: RaceJob, cancel: threading.Event, session: str = ""
+    ) -> Iterator[Status | Events | Ended]:
         """Messages of one race: what it waits for, windows of events, the end. Raises UserError.
 
         With ``job.local_browser`` the browser draws on this machine. If the engine computes on its
         CPU too, they take turns: no lane's clock runs while a window is being drawn.
         """
         run = Run(uuid.uuid4().hex, stepping=job.stepping, request=job.to_dict())
-        for message, fraction in self.engines.wait(job.pair):
+        for message, fraction in self._ready(job.pair):
+            if self.readers.unread(session):
+                raise UserError(UNREAD)
             if cancel.is_set():
                 yield Ended(run)
                 return
@@ -103,22 +126,58 @@ class Server:
         interval = LOCAL_BROWSER_INTERVAL if wait_drawn else WINDOW_INTERVAL
         with self.race_lock:
             race = self.backend.race(engine, job.request, cancel)
+            end, text = time.monotonic() + self.limits.race_seconds, ""
             try:
                 for window in self.engines.thread.each(windows(race, interval)):
                     offset = len(events)
                     events.extend(window)
+                    if not text and (text := self._why_end(session, end)):
+                        cancel.set()
                     yield Events(run, offset, pack(window), confirm=wait_drawn)
                     run = replace(run, request=None)
                     wait_drawn = wait_drawn and self.runs.wait_drawn(run.id, len(events))
-                yield Ended(run, len(events))
+                yield Ended(run, len(events), text)
             finally:
                 race.close()  # a closed tab ends the engine's round here, and frees its memory
 
-    def run(self, number: str) -> Iterator[Any]:
-        """The Run listener, when a ticket's turn has come: messages for the view. Ends at once when
-        the ticket was cancelled meanwhile.
+    def _ready(self, pair: str) -> Iterator[tuple[str, float | None]]:
+        """Yields (message, fraction) until the engine of ``pair`` is in memory.
+
+        Another pair stays there until the files of this one are on this computer. If they take
+        long, the turn is given back, so that others go on racing meanwhile.
+
+        Raises:
+            UserError: they cannot be fetched, or are not here yet.
         """
-        ticket = self.queue.begin(number)
+        if not self.engines.free_for(pair):
+            end = time.monotonic() + FETCH_TURN
+            for message, fraction in self.engines.fetch(pair):
+                if time.monotonic() > end:
+                    done = "" if fraction is None else f" ({fraction:.0%} done)"
+                    raise UserError(
+                        f"{self.pairs[pair].title} is being fetched{done}; press Run again in a"
+                        " while. The pair in memory stays ready."
+                    )
+                yield message, fraction
+        yield from self.engines.wait(pair)
+
+    def _why_end(self, session: str, end: float) -> str:
+        """Why a race is ended before its time, if it is."""
+        if self.readers.unread(session):
+            return UNREAD
+        if time.monotonic() > end:
+            return (
+                f"Stopped: a race may take {self.limits.race_seconds:.0f} seconds here; ask for"
+                " fewer tokens."
+            )
+        return ""
+
+    def run(self, request: gr.Request) -> Iterator[Any]:
+        """The Run listener, when a page's turn has come: messages for the view. Ends at once when
+        its ticket was cancelled meanwhile.
+        """
+        session = session_of(request)
+        ticket = self.queue.begin(session, (RaceJob, UserError))
         if ticket is None:
             yield gr.skip()
             return
@@ -126,59 +185,79 @@ class Server:
         try:
             if isinstance(ticket.request, UserError):
                 raise ticket.request
-            for message in self.messages(ticket.request, ticket.cancel):
+            for message in self.messages(ticket.request, ticket.cancel, session):
                 run = message.run
                 yield message.to_dict()
         except UserError as error:
             yield self._error(str(error), run)
+        except gr.Error as error:  # ZeroGPU's: the visitor's share of the GPU is used up
+            yield self._error(plain_text(error), run)
         except Exception:
             traceback.print_exc()
             yield self._error(BROKEN, run)
         finally:
             ticket.cancel.set()
-            self.queue.finish(number)
+            self.queue.finish(ticket)
 
     def _error(self, text: str, run: Run | None) -> dict[str, Any]:
         return Error(text, run, self.runs.count(run.id) if run else 0).to_dict()
 
-    def enter(self, request: gr.Request, form: RaceForm, stepping: bool = False) -> tuple[Any, str]:
-        """(message for the view, a ticket for a run of this form)."""
-        self.last[session_of(request)] = form
-        local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+    def enter(self, request: gr.Request, form: RaceForm, stepping: bool = False) -> Any:
+        """A ticket for a run of this form: what the view is told. Only what has been checked is
+        kept.
+        """
+        session = session_of(request)
         job: RaceJob | UserError
         try:
-            job = self.make_job(form, stepping, local)
+            job = self.make_job(form, stepping, is_local(request))
         except UserError as error:
             job = error  # shown when its turn comes, after what runs now
-        ticket = self.queue.enter(session_of(request), job)
-        text = _position_text(self.queue.position(ticket), stepping)
+        try:
+            text = self._enter(request, job, stepping)
+        except UserError as error:
+            return self._error(str(error), None)
+        self.last[session] = form.digest()
+        self.last.move_to_end(session)
+        while len(self.last) > MAX_LAST:
+            self.last.popitem(last=False)
         asked = job.to_dict() if isinstance(job, RaceJob) else None
-        return (Queued(asked, text).to_dict() if asked or text else gr.skip()), ticket
+        return Queued(asked, text).to_dict() if asked or text else gr.skip()
+
+    def enter_bench(self, request: gr.Request, job: BenchJob) -> str:
+        """A ticket for a short bench: what its page is told. Raises UserError."""
+        return self._enter(request, job)
+
+    def _enter(self, request: gr.Request, job: Any, stepping: bool = False) -> str:
+        address = address_of(request, self.limits.behind_proxy)
+        ticket = self.queue.enter(session_of(request), job, address)
+        return _position_text(self.queue.position(ticket) + self.api_calls(), stepping)
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the ticket's event between two rounds."""
-        waiting = self.queue.stop(session_of(request))
+        ticket = self.queue.stop(session_of(request))
+        waiting = ticket is not None and not ticket.started
         return Ended(text="Stopped before it began." if waiting else "").to_dict()
 
-    def step(self, request: gr.Request, form: RaceForm) -> tuple[Any, Any]:
-        """(message, ticket or no change): the same form again only moves the playhead one round
-        on.
-        """
-        if self.last.get(session_of(request)) == form:
-            return Advance().to_dict(), gr.skip()
+    def step(self, request: gr.Request, form: RaceForm) -> Any:
+        """As :meth:`enter`; the same form again only moves the playhead one round on."""
+        if self.last.get(session_of(request)) == form.digest():
+            return Advance().to_dict()
         return self.enter(request, form, stepping=True)
 
-    def api(self, form: RaceForm) -> Iterator[str]:
+    def api(self, form: RaceForm, request: gr.Request) -> Iterator[str]:
         """Windows of events for the public endpoint, as JSON texts. Raises ``gr.Error`` for a
         UserError.
         """
         cancel = threading.Event()
         try:
-            for message in self.messages(self.make_job(form), cancel):
+            for message in self.messages(self.make_job(form), cancel, session_of(request)):
                 if isinstance(message, Events):
                     yield message.events
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        except (UserError, gr.Error) as error:
+            raise gr.Error(plain_text(error), print_exception=False) from None
+        except Exception:
+            traceback.print_exc()
+            raise gr.Error(BROKEN, print_exception=False) from None
         finally:
             cancel.set()
 
@@ -189,8 +268,14 @@ class Server:
 
     def loading(self, pair: str) -> Iterator[str]:
         """Sentences about the model being loaded, until it is there. Only a run, which waits its
-        turn, may push another pair out of memory.
+        turn, may push another pair out of memory, or fetch one that is not the page's first.
         """
+        first = pair == next(iter(self.pairs))
+        missing = "" if first else self.backend.missing(self.pairs[pair])
+        if missing == "not on this computer":
+            title = self.pairs[pair].title
+            yield f"{title} is not on this computer; it is fetched when you press **Run**."
+            return
         if not self.engines.free_for(pair):
             yield "Another pair is in memory; this one is loaded when you press **Run**."
             return
@@ -206,6 +291,12 @@ class Server:
                 "The model could not be loaded; the details are in the log of the program. The"
                 " recordings and the lesson work without it."
             )
+
+
+def plain_text(error: Exception) -> str:
+    """The sentence of an error; ZeroGPU's have links in them."""
+    text = error.message if isinstance(error, gr.Error) else str(error)
+    return re.sub(r"<[^<>]*>", "", str(text))
 
 
 def session_of(request: gr.Request) -> str:

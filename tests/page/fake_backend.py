@@ -84,6 +84,7 @@ class FakeBackend:
         self.pace, self.words, self.fail = pace, words, fail
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
         self.lock = threading.Lock()
+        self.absent: set[str] = set()  # pairs, by name and by title, that are not here
         # loading ends when this is set, as it is unless a test clears it
         self.weights = threading.Event()
         self.weights.set()
@@ -97,6 +98,13 @@ class FakeBackend:
         if self.fail:
             raise UserError(self.fail)
         return pair
+
+    def fetch(self, pair: str, progress: Any) -> None:
+        if pair in self.absent:
+            raise UserError(f"{pair} could not be fetched: no network; try again with one.")
+
+    def missing(self, pair: Any) -> str:
+        return "not on this computer" if pair.title in self.absent else ""
 
     can_bench = True
 

@@ -13,6 +13,8 @@ from fake_backend import FakeBackend
 from fake_race import NAMES, fake_events
 from tools import WAIT, fill, press, until, view_of
 
+from specdemo.ui.controls import Limits
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 
@@ -69,7 +71,7 @@ def test_many_visitors_some_of_whom_leave(assets, serve, many):
     """
     client_of = pytest.importorskip("gradio_client")
     crowd = FakeBackend(pace=0.01)
-    url, _ = serve(crowd, assets)
+    url, _ = serve(crowd, assets, limits=Limits(calls_per_address=20))
     visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(many)]
     jobs = [
         c.submit(
@@ -124,7 +126,7 @@ def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
     monkeypatch.setattr(
         layout, "Server", lambda *a, real=layout.Server: servers.append(real(*a)) or servers[-1]
     )
-    url, _ = serve(crowd, assets)
+    url, _ = serve(crowd, assets, limits=Limits(queue=40))
     queue, own, last = servers[0].queue, {t: set() for t in tabs}, {}
     for tab in tabs:
         tab.set_default_timeout(2 * WAIT)

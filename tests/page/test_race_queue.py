@@ -2,47 +2,92 @@
 
 from __future__ import annotations
 
-from specdemo.ui.race_queue import RaceQueue
+import pytest
+
+from specdemo.errors import UserError
+from specdemo.ui.race_queue import CLAIM_SECONDS, RaceQueue
 
 
 def test_a_press_that_arrives_after_its_tab_was_closed_is_not_counted():
-    queue = RaceQueue()
+    queue = RaceQueue(most=300, per_address=300)
     queue.leave("a")
     orphan = queue.enter("a", "too late")  # the tab is gone and nobody will come for it
     other = queue.enter("b")
     assert queue.position(other) == 0
-    assert queue.begin(orphan).request == "too late", (
+    assert queue.begin("a") is orphan and orphan.request == "too late", (
         "but if the line was only broken for a moment, it runs"
     )
     for k in range(200):
         queue.leave(f"s{k}")
         queue.enter(f"s{k}")
     assert len(queue.tickets) < 40 and queue.position(queue.enter("c")) <= 2
-    assert queue.begin(other) is not None, "a visitor's own ticket is never thrown away"
+    assert queue.begin("b") is other, "a visitor's own ticket is never thrown away"
 
 
 def test_a_ticket_ends_by_a_newer_one_by_stop_and_by_leaving():
     queue = RaceQueue()
     first = queue.enter("a", "a request")
-    running = queue.begin(first)
-    assert running.request == "a request" and queue.begin(first) is None, "one ticket, one run"
+    running = queue.begin("a")
+    assert running is first and queue.begin("a") is None, "one ticket, one run"
     second = queue.enter("a")
     assert running.cancel.is_set(), "Run again means: this one instead"
-    assert (
-        queue.stop("a") is True and list(queue.tickets) == [first] and queue.begin(second) is None
-    ), "given back while waiting, and forgotten at once"
+    assert queue.stop("a") is second and not second.started
+    assert queue.tickets == [first] and queue.begin("a") is None, (
+        "given back while waiting, and forgotten at once"
+    )
     third = queue.enter("a")
-    cancel = queue.begin(third).cancel
-    assert queue.stop("a") is False and cancel.is_set()
+    assert queue.begin("a") is third
+    assert queue.stop("a") is third and third.started and third.cancel.is_set()
     queue.finish(first)
     queue.finish(third)
-    assert queue.stop("a") is False and queue.begin("never given out") is None
+    assert queue.stop("a") is None and queue.begin("never came") is None
+    assert not queue.tickets and not queue.held
     other = queue.enter("b")
     queue.enter("a")
     third = queue.enter("c")
     assert (queue.position(other), queue.position(third)) == (0, 2)
-    assert not queue.begin(other).cancel.is_set(), "one visitor's Stop is nobody else's"
+    assert not queue.begin("b").cancel.is_set(), "one visitor's Stop is nobody else's"
     queue.stop("a")
     assert queue.position(third) == 1, "who gave up is not waited for"
     queue.stop("b")
     assert queue.position(third) == 0, "nor a race that is ending"
+
+
+def test_a_turn_is_taken_only_by_what_asked_for_it():
+    """Measure, then Run: the bench's turn must not begin the race."""
+    queue = RaceQueue()
+    queue.enter("a", "a bench")
+    race = queue.enter("a", 7)
+    assert queue.begin("a", str) is None
+    assert queue.begin("a", (int, UserError)) is race
+
+
+def test_a_ticket_nobody_came_for_counts_for_a_minute():
+    now = [0.0]
+    queue = RaceQueue(clock=lambda: now[0])
+    queue.enter("never comes")
+    queue.enter("in line")
+    assert queue.claim("in line") and not queue.claim("a stranger")
+    mine = queue.enter("mine")
+    assert queue.position(mine) == 2
+    now[0] = CLAIM_SECONDS + 1
+    assert queue.claim("mine") and queue.position(mine) == 1
+    assert queue.begin("never comes") is None and queue.begin("in line") is not None
+
+
+def test_tickets_are_bounded_and_shared_among_addresses():
+    now = [0.0]
+    queue = RaceQueue(most=6, per_address=4, clock=lambda: now[0])
+    for k in range(4):
+        queue.enter(f"a{k}", address="1.2.3.4")
+    with pytest.raises(UserError, match="4 races from your network address"):
+        queue.enter("a4", address="1.2.3.4")
+    queue.enter("a0", address="1.2.3.4")  # one page, one ticket: the older is given back
+    for k in range(2):
+        queue.enter(f"b{k}", address="5.6.7.8")
+    with pytest.raises(UserError, match="Too many races"):
+        queue.enter("c", address="9.9.9.9")
+    assert len(queue.tickets) == 6 and len(queue.held) == 6
+    now[0] = CLAIM_SECONDS + 1
+    queue.enter("c", address="9.9.9.9")
+    assert len(queue.tickets) == 1

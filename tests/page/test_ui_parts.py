@@ -212,6 +212,7 @@ def test_links_fill_in_only_what_fits():
         limits,
     )
     assert junk == {} and wrong == [
+        "params",
         "prompt",
         "method",
         "rule",
@@ -223,6 +224,11 @@ def test_links_fill_in_only_what_fits():
     assert from_link(
         {"method": "block", "rule": "ratio", "params": "[1]"}, METHODS, list(PAIRS), limits
     ) == ({"method": "block", "params": {}}, ["params", "rule"])
+    for params in ("notjson", "7", "null"):
+        assert from_link({"params": params}, METHODS, list(PAIRS), limits) == ({}, ["params"])
+    for gamma in ("7.5", "1e400", "1" * 401):
+        link, wrong = from_link({"params": f'{{"gamma": {gamma}}}'}, METHODS, list(PAIRS), limits)
+        assert wrong == ["gamma"], "of the page's own method, where the link names none"
     assert from_link({"method": "block", "seed": "3"}, METHODS, list(PAIRS), limits) == (
         {"method": "block", "params": {}, "seed": 3},
         [],

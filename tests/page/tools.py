@@ -29,7 +29,7 @@ def serving(backend, assets: Path, methods=None, pairs=None, **more):
     from specdemo.ui.page import build_demo, launch_options
 
     demo = build_demo(backend, methods or METHODS, pairs or PAIRS, assets=assets, **more)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options(demo))
     try:
         yield url, demo
     finally:
