@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 ZERO_GPU = bool(os.environ.get("SPACES_ZERO_GPU"))
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    """The options of the command; an unknown one ends the program with a sentence."""
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description="Start the page. Ctrl-C ends it.",
+        epilog="docs/deployment.md says which environment variables there are.",
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="where to listen (default: GRADIO_SERVER_NAME, or this machine only); 0.0.0.0 lets"
+        " others on the network in",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="default: GRADIO_SERVER_PORT, or the first free one from 7860 on",
+    )
+    parser.add_argument(
+        "--share",
+        action="store_true",
+        help="also make a public link that goes through Gradio's servers, for a week at most",
+    )
+    return parser.parse_args(words)
+
+
+# before the page is imported: that takes seconds
+options = parse_arguments(sys.argv[1:] if __name__ == "__main__" else [])
+
 if ZERO_GPU:
     import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
@@ -17,4 +51,9 @@ demo = build_demo(
 )
 
 if __name__ == "__main__":
-    demo.launch(**launch_options())
+    demo.launch(
+        server_name=options.host,
+        server_port=options.port,
+        share=options.share,
+        **launch_options(demo),
+    )
