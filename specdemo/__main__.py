@@ -28,6 +28,8 @@ COMMANDS = {  # name: (module, what it does)
     "export": ("specdemo.commands.export", "turn a trace into one HTML page that works offline"),
 }
 
+LONGEST = 300  # characters of a complaint that quotes what was typed
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 = done, 1 = refused (one sentence on stderr), 130 = interrupted."""
@@ -44,6 +46,8 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence, without the whole usage before it."""
 
     def error(self, message: str) -> NoReturn:
+        if len(message) > LONGEST:
+            message = f"{message[:LONGEST]}…"
         self.exit(2, f"specdemo: {printable(message)}; “{self.prog} --help” says what there is.\n")
 
 

@@ -91,3 +91,21 @@ def make_tiny_tokenizer(size=128, special=("<end>", "<mask>")):
         "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <end> {% endfor %}"
     )
     return tokenizer
+
+
+def make_byte_tokenizer(template, special=("<|a|>", "<|end|>"), added=()):
+    """A byte-level BPE without merges, so that every text has an id a byte."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(token, special=True) for token in special])
+    made.add_tokens([AddedToken(token, special=False, normalized=False) for token in added])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made, additional_special_tokens=list(special)
+    )
+    tokenizer.chat_template = template
+    return tokenizer
