@@ -1,4 +1,4 @@
-"""The one exception a person is meant to read."""
+"""Errors that a person is meant to read, and commands that end with one."""
 
 from __future__ import annotations
 

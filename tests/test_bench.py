@@ -16,7 +16,7 @@ from specdemo.bench.figures import baseline_rate, speedup
 from specdemo.bench.html import page
 from specdemo.bench.measure import measure
 from specdemo.bench.methods import BASELINE
-from specdemo.bench.report import remarks
+from specdemo.bench.remarks import remarks
 from specdemo.bench.runs_file import RUNS, resume
 from specdemo.errors import UserError
 from specdemo.prompts import Prompt

@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..files import write_output
 from ..prompts import ALL
-from .report import write_output
 from .schema import Figures, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -31,7 +31,7 @@ def save_html(report: Report, path: Path) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    write_output(path, page(report))
+    write_output(path, page(report), "The report")
 
 
 def page(report: Report) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..drafters.parts.params import upgrade_params
+from .remarks import remarks
 
 _REPORT_V1 = {
     "environment": {"others_share": "other_load"},
@@ -25,8 +26,6 @@ def upgrade_report(data: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError, TypeError, AttributeError: ``data`` is no such report.
     """
-    from .report import remarks
-
     report = {("baseline" if key == "plain" else key): value for key, value in data.items()}
     report |= {
         "version": 2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -11,10 +10,9 @@ from .engine import Engine
 from .target import Target
 
 if TYPE_CHECKING:
+    from ..models.fetch import Progress
     from ..models.load import Loaded
     from ..models.pairs import Pair
-
-Progress = Callable[[str, "float | None"], None]
 
 
 def load_engine(
@@ -25,7 +23,12 @@ def load_engine(
 ) -> Engine:
     """Load a pair, by its id or as it is, and measure it. Takes a few seconds once the weights are
     in the cache.
+
+    Raises:
+        UserError: it cannot be loaded, or its dtype cannot be run yet (said before it is fetched).
     """
+    if dtype in ("4bit", "8bit"):
+        raise UserError(f"The engine does not run {dtype} targets yet; choose dtype bf16.")
     from ..models.load import load_target
     from ..models.pairs import get_pair
 

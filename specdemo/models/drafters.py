@@ -14,7 +14,7 @@ from .ar_drafter import ArDrafter, ArDrafterConfig
 from .block_drafter import BlockDrafter, BlockDrafterConfig
 from .drafter_files import read_weights
 from .fetch import drafter_folder
-from .kinds import ROLES
+from .kinds import ROLES, is_autoregressive
 from .load import Loaded
 from .pairs import Pair
 from .validate import check_drafter_config, check_drafter_weights, check_tokenizers
@@ -73,7 +73,7 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     folder = Path(folder)
     raw = _read_config(folder)
     weights = read_weights(folder)
-    autoregressive = "ArDrafter" in (raw.get("architectures") or ())
+    autoregressive = is_autoregressive(raw)
     config = _config(
         ArDrafterConfig if autoregressive else BlockDrafterConfig, raw, weights, folder
     )

@@ -7,7 +7,7 @@ Sources: DFlash (arXiv 2602.06036) for ``block``, DSpark (arXiv 2607.05147) for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 KindName = Literal["block", "markov", "vp", "mdlm", "streak", "ar"]
 
@@ -122,3 +122,8 @@ DRAFTER_KINDS: dict[str, DrafterKind] = {
 
 # the kinds that models.yaml may name under ``drafters:`` (a Markov head belongs to its block)
 ROLES: tuple[KindName, ...] = tuple(dict.fromkeys(kind.role for kind in DRAFTER_KINDS.values()))
+
+
+def is_autoregressive(config: dict[str, Any]) -> bool:
+    """Whether a drafter folder's ``config.json`` describes the autoregressive kind."""
+    return config.get("model_type") == "specdemo_ar_drafter"

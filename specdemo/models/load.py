@@ -139,7 +139,7 @@ def _model(
     except torch.OutOfMemoryError:
         raise UserError(
             f"The target does not fit into the memory of {device} as {quantized or dtype}; choose a"
-            " smaller pair, or dtype 8bit or 4bit."
+            " smaller pair."
         ) from None
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise UserError(damaged.format(first_line(error))) from None

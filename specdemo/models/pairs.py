@@ -25,7 +25,7 @@ from pydantic import (
 
 from ..errors import UserError, shown
 from ..paths import ROOT
-from .kinds import ROLES
+from .kinds import ROLES, is_autoregressive
 
 Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -109,7 +109,7 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
     folder = Path(folder).expanduser().resolve()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        ar = config.get("model_type") == "specdemo_ar_drafter"
+        ar = is_autoregressive(config)
     except (OSError, ValueError, AttributeError):
         raise UserError(
             f"There is no drafter in {folder}; give the folder “drafter” that a finished training"
@@ -247,6 +247,8 @@ def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
         )
     if key in ("title", "license", "size", "target") and entry.get(key) in (None, "", [], {}):
         return f"“{key}” is missing"
+    if unknown := [kind for kind in _mapping(entry.get("drafters")) if kind not in ROLES]:
+        return f"there is no drafter kind “{unknown[0]}”; kinds are {', '.join(ROLES)}"
     if key == "drafters" and not inner:
         return (
             f"drafters is a mapping from kind ({', '.join(ROLES)}) to a folder or {{hub:"
@@ -263,6 +265,10 @@ def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
     what = "true or false" if key == "thinking" else "text"
     quotes = "; put it in quotes" if isinstance(first["input"], (int, float)) else ""
     return f"“{key}” must be {what}, not {shown(first['input'])}{quotes}"
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _source_sentence(first: Any, entry: dict[Any, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What of each pair is on this computer, for ``python -m specdemo models`` and the page."""
+"""What of each pair is on this computer, for ``python -m specdemo models``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""What a reader must know before believing a report's table, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..prompts import ALL
+from ..repetition import DEGENERATE
+
+IDLE = 0.05  # the share of all CPU time that the background services of an idle system may use
+# How far from 1 the middle half of the baseline-to-baseline ratios may reach; beyond it, noise is
+# as large as the differences between methods.
+MAX_NOISE = 0.1
+
+
+def remarks(report: Any) -> list[str]:
+    """What a reader must know before believing the table, in sentences."""
+    return [*_remarks_on_conditions(report), *_remarks_on_methods(report)]
+
+
+def _remarks_on_conditions(report: Any) -> Iterator[str]:
+    environment, baseline = report["environment"], report["baseline"]
+    if not report["complete"]:
+        yield "This run is not complete yet; start it again with the same options to go on."
+    if environment["idle"] is False:
+        yield (
+            f"Other programs used {environment['other_load']:.0%} of the machine while this ran,"
+            " so times are rough and only ratios within one trial mean much."
+        )
+    if baseline["repeat_ratio"]:
+        low, _, high = baseline["repeat_ratio"]
+        yield (
+            "Plain decoding against itself, twice within a trial: half of all ratios lie between"
+            f" {low:.3f} and {high:.3f}; smaller differences are noise."
+        )
+        if not 1 - MAX_NOISE < low <= high < 1 + MAX_NOISE:
+            yield (
+                "That is too far from 1: the machine was too busy for any speed-up here to mean"
+                " something. Run it again when it is idle."
+            )
+    if baseline["degenerate"]:
+        yield (
+            f"{baseline['degenerate']:.0%} of the plain answers repeat themselves (4-gram"
+            f" uniqueness below {DEGENERATE}), which flatters every drafter; figures without them"
+            " stand beside."
+        )
+
+
+def _remarks_on_methods(report: Any) -> Iterator[str]:
+    totals = {label: row[ALL] for label, row in report["table"].items()}
+    slower = [label for label, all_ in totals.items() if round(all_["speedup"] or 1, 2) < 1]
+    if slower:
+        yield f"Slower than plain decoding here: {', '.join(slower)}."
+    different = [
+        f"{label} ({1 - all_['identical']:.1%} of runs)"
+        for label, all_ in totals.items()
+        if all_["identical"] not in (None, 1.0)
+    ]
+    if different:
+        yield f"Not token-identical to plain decoding: {', '.join(different)}."
+    if not report["baseline"]["repeatable"]:
+        yield "Plain decoding did not always repeat its own text."
+    if report["refused"]:
+        count = len(report["refused"])
+        yield f"{count} answers were refused and left out: {report['refused'][0]}"
