@@ -113,9 +113,9 @@ def test_the_json_is_compact_and_carries_no_text(report, tmp_path):
             load_report(tmp_path / "j")
     with pytest.raises(UserError, match="cannot be read"):
         load_report(tmp_path / "none")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="could not be written"):
         save_report(report, tmp_path / "no" / "r.json")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="could not be written"):
         save_html(report, tmp_path / "no" / "r.html")
 
 
