@@ -9,14 +9,17 @@ import random
 import pytest
 import torch
 from tiny import VOCAB
-from tiny_models import make_tiny_target
+from tiny_models import make_tiny_drafter, make_tiny_target
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from specdemo.engine.cost import WIDTHS
 from specdemo.engine.target import Target
 from specdemo.models import scripted
+from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
+from specdemo.models.block_drafter import MASK, BlockDrafter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
 # nothing far yet, a row on each side of the first cut, everything far, cuts that differ
 LENGTHS = (1, 40, 189, 200, 221, 600)
 TINY = dict(
@@ -155,3 +158,46 @@ def test_without_it_the_layers_run_eagerly(why, monkeypatch):
     monkeypatch.undo()
     a, b = want.new_cache(8), target.new_cache(8)
     assert torch.equal(want.prefill(a, [1, 2, 3])[0], target.prefill(b, [1, 2, 3])[0])
+
+
+# -- drafters --------------------------------------------------------------------------------------
+
+
+def block_states(net: BlockDrafter) -> list[torch.Tensor]:
+    """One block and several at once behind three contexts, and behind a part of the last one."""
+    torch.manual_seed(1)
+    features = torch.randn(90, len(net.layer_ids) * net.config.hidden_size).to(net.embedding)
+    found, cache = [], net.new_cache(100)
+    for start, end in ((0, 0), (0, 3), (3, 90)):
+        net.extend(cache, features[start:end], start)
+        for blocks, width in ((1, 2), (1, 8), (4, 8)):
+            ids = torch.full((blocks, width), MASK)
+            ids[:, 0], ids[-1, 1] = 11, 12
+            found.append(net.hidden(ids, end, cache))
+            found.append(net.hidden(ids, end // 2, cache))
+    return [*found, cache.keys[:, :, :90].clone(), cache.values[:, :, :90].clone()]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("layout", ["own", "shared"])  # without and with norms of q and k
+def test_a_block_drafters_pass_has_the_eager_bits(layout, dtype):
+    net = make_tiny_drafter(make_tiny_target().to(dtype), layout)
+    ours, net.scripted = block_states(net), None
+    for a, b in zip(ours, block_states(net), strict=True):
+        assert torch.equal(a, b) and a.isfinite().all()
+
+
+def test_an_autoregressive_drafters_pass_has_the_eager_bits():
+    target = make_tiny_target().to(torch.bfloat16)
+    shape = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=VOCAB)
+    torch.manual_seed(0)
+    net = ArDrafter(ArDrafterConfig(num_attention_heads=4, num_key_value_heads=2, **shape)).eval()
+    net.bind(target.get_input_embeddings().weight, target.get_output_embeddings().weight)
+
+    def logits() -> torch.Tensor:
+        cache, ids = net.new_cache(32), torch.arange(3, 20)
+        return torch.cat([net.step(ids[:9], 0, cache), net.step(ids[9:10], 9, cache)])
+
+    assert net.scripted is not None
+    ours, net.scripted = logits(), None
+    assert torch.equal(ours, logits())

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from .decoder import KVCache, rms_norm
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings
+from .scripted import AttentionInputs
 
 
 class ArDrafterConfig(DrafterConfig):
@@ -79,6 +80,11 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
             slots = torch.arange(end, device=ids.device)
             group = self.config.num_attention_heads // self.config.num_key_value_heads
             mask = (slots[None] <= slots[position:, None]).repeat(group, 1)
+        x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, n)
+        cache.length = end
+        if self.scripted is not None:
+            inputs = AttentionInputs(end, mask)
+            return self.logits(self.scripted(x, cos, sin, cache, position, inputs)[0])
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = cache.write(layer, position, k, v)
@@ -86,8 +92,6 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
                 q, keys[None, :, :end], values[None, :, :end], attn_mask=mask
             )
 
-        x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, n)
         for layer in self.fused:
             x = layer(x, cos, sin, attend)
-        cache.length = end
         return self.logits(rms_norm(x, self.final_norm, self.config.rms_norm_eps))

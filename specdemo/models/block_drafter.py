@@ -22,6 +22,7 @@ from .decoder import KVCache, rms_norm, rotate
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
 from .markov import MarkovHead, MarkovTables
+from .scripted import AttentionInputs
 
 MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`
 
@@ -264,6 +265,13 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         n, seen = batch * width, min(cache.length, anchor_position)
         cache.reserve(cache.length + n)
         mask = self._block_mask(batch, width, seen)
+        ids = ids.reshape(-1)
+        embeds = F.embedding(ids.clamp(min=0), self.embedding)
+        x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
+        cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
+        if self.scripted is not None and seen == cache.length:
+            inputs = AttentionInputs(seen + n, mask)
+            return self.scripted(x, cos, sin, cache, seen, inputs)[0].view(batch, width, -1)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if seen == cache.length:
@@ -274,10 +282,6 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
                 values = torch.cat([cache.values[layer, :, :seen], v], 1)
             return F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=mask)
 
-        ids = ids.reshape(-1)
-        embeds = F.embedding(ids.clamp(min=0), self.embedding)
-        x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
-        cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
         for layer in self.fused:
             x = layer(x, cos, sin, attend)
         return rms_norm(x, self.final_norm, self.config.rms_norm_eps).view(batch, width, -1)
