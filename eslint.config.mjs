@@ -3,6 +3,7 @@
 const browser = [
   "Blob",
   "MutationObserver",
+  "TextEncoder",
   "URL",
   "URLSearchParams",
   "clearTimeout",
@@ -16,7 +17,7 @@ const browser = [
   "setTimeout",
   "window",
 ];
-const node = ["URL", "process", "console"];
+const node = ["TextEncoder", "URL", "process", "console"];
 const globals = (names) => Object.fromEntries(names.map((name) => [name, "readonly"]));
 
 const rules = {

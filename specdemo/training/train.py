@@ -197,6 +197,12 @@ def write_drafter(
 
 def train_main(args: argparse.Namespace) -> int:
     """Entry point of ``python -m specdemo train``."""
+    if not args.corpus:
+        raise UserError(
+            "Training needs text: give --corpus a folder, or write one with `python -m specdemo"
+            " corpus --out FOLDER`."
+        )
+    check_ranges(args)
     out = output_dir(args)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; give --out a folder.")
@@ -211,12 +217,6 @@ def train_main(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace, out: Path) -> int:
-    if not args.corpus:
-        raise UserError(
-            "Training needs text: give --corpus a folder, or write one with `python -m specdemo"
-            " corpus --out FOLDER`."
-        )
-    check_ranges(args)
     prompts = load_prompts(args.prompts).prompts if args.prompts else None
     corpus = read_corpus(args.corpus)
     loaded = load_target(get_pair(args.pair), device=args.device)

@@ -10,6 +10,9 @@ export const TOO_LARGE =
   "This file is larger than 20 MB, which no SpecDemo trace is; choose a trace saved by this page.";
 const SECONDS = ["seconds", "draft_seconds", "verify_seconds", "rest_seconds"];
 
+/** The text of a trace file of this version. */
+export const traceText = (events) => JSON.stringify({ format: FORMAT, version: VERSION, events });
+
 /**
  * {events} of a trace file, in today's version, or {fault}: a sentence that says why it is none.
  */

@@ -2,7 +2,8 @@
 
 import { raceQuery } from "./address.js";
 import { h, save } from "./dom.js";
-import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace } from "./parse.js";
+import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
+import { shorten } from "./shorten.js";
 
 export class SaveBar {
   constructor(view, { server, standalone }) {
@@ -50,7 +51,22 @@ export class SaveBar {
   }
 
   downloadTrace() {
-    if (this.hasTrace()) save(`${this.name}.json`, this.view.trace.json(), "application/json");
+    if (!this.hasTrace()) return;
+    const { view } = this;
+    let text = view.trace.json();
+    if (new Blob([text]).size > MAX_TRACE_BYTES) {
+      const short = shorten(view.trace.events, MAX_TRACE_BYTES);
+      if (!short) {
+        view.say("This trace is larger than 20 MB; run with fewer tokens.", "error");
+        return;
+      }
+      text = traceText(short.events);
+      view.say(
+        `This trace is larger than 20 MB, so how drafts were made is saved for the first ${short.complete} rounds only; all tokens and verdicts are in it.`,
+        "status",
+      );
+    }
+    save(`${this.name}.json`, text, "application/json");
   }
 
   async downloadPage() {

@@ -1,7 +1,8 @@
 // The event list folded into what the views need, for live runs, recordings and exported pages.
 
 import { depths } from "./draft_tree.js";
-import { FORMAT, VERSION, isEvent, typed, vocabulary } from "./events.js";
+import { isEvent, typed, vocabulary } from "./events.js";
+import { traceText } from "./parse.js";
 
 export class Trace {
   constructor() {
@@ -16,7 +17,7 @@ export class Trace {
   }
 
   json() {
-    return JSON.stringify({ format: FORMAT, version: VERSION, events: this.events });
+    return traceText(this.events);
   }
 
   push(event) {
