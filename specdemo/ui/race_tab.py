@@ -40,9 +40,9 @@ class RaceTab:
         self.methods, self.default = server.methods, first_method(server)
         self.first_pair = next(iter(server.pairs))
         with gr.Row():
-            with gr.Column(scale=5, min_width=300):
+            with gr.Column(scale=1, min_width=300):
                 self._prompt()
-            with gr.Column(scale=4, min_width=300, elem_classes="sd-tight"):
+            with gr.Column(scale=1, min_width=300, elem_classes="sd-tight"):
                 self._choices()
         with gr.Row(equal_height=True, elem_classes="sd-words"):
             self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
@@ -92,8 +92,8 @@ class RaceTab:
                 label="Example prompts",
                 value="",
                 elem_id="example",
-                min_width=140,
-                scale=2,
+                min_width=200,
+                scale=3,
             )
         with gr.Row(elem_classes="sd-tight"):
             self.run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
@@ -162,8 +162,7 @@ class RaceTab:
             "concurrency_limit": 1,
             "trigger_mode": "multiple",
             "api_visibility": "private",
-            "show_progress": "full",
-            "show_progress_on": [self.status],
+            "show_progress": "hidden",  # the view says itself what a race waits for
         }
         run = gr.on([self.run.click, self.prompt.submit], on_run, self.form, self.view, **AT_ONCE)
         run.then(**when_its_turn_comes)

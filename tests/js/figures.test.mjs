@@ -67,6 +67,11 @@ test("words for both lanes", () => {
   assert.equal(word({ ar: 5, spec: 5 }, 2, null), "same distribution");
 });
 
+test("a race of fewer than eight tokens has no speed-up", () => {
+  assert.equal(figures.tooShort({ spec: 7 }), true);
+  assert.equal(figures.tooShort({ spec: 8 }), false);
+});
+
 test("words for a speed-up", () => {
   const trace = fold(smallRace());
   assert.equal(figures.speedWords(trace, 2, false), "faster than plain decoding");

@@ -34,6 +34,17 @@ test("tokens: nothing invisible, nothing that turns the line round", () => {
   assert.deepEqual(["\n", " ", "", "so"].map(spoken), ["new line", "space", "nothing", "so"]);
 });
 
+test("joiners are part of the text, what turns a line round is not", () => {
+  const family = "👩‍👩‍👧‍👦";
+  const word = "می\u200cخواهم"; // Persian, with a joiner that keeps two letters apart
+  for (const text of [family, "🏳️‍🌈", word, "क्\u200dष"]) assert.equal(flow(text), text);
+  assert.equal(boxed(` ${family}`), family);
+  assert.equal(boxed(family.repeat(4), 3), `${family.repeat(2)}…`, "no family is cut apart");
+  assert.equal(boxed("\u200d"), "◌");
+  for (const control of "\u061c\u200b\u200e\u200f\u202a\u202e\u2066\u2069\ufeff\u0007\u009b")
+    assert.equal(flow(`a${control}b`), "a¤b", control.codePointAt(0).toString(16));
+});
+
 test("axes: round steps, whole numbers for what is counted", () => {
   assert.deepEqual(ticks(100, 4), [0, 25, 50, 75, 100]);
   assert.deepEqual(ticks(3, 4, true), [0, 1, 2, 3]);

@@ -231,11 +231,14 @@ def fake_events(
         max_new_tokens=tokens,
         hardware="a test, 2 threads",
         dtype="float32",
-        weights="made up",
         cost_ms={"1": 20.0, "2": 21.0, "8": 27.0, "16": 30.0},
         ar_width=2,
         baseline_ms=start.get("one_row_ms", 20.0),
-        **{"params": {"gamma": gamma}, "sampling": {"temperature": 0.0, "seed": 3, "top_p": 1.0}}
+        **{
+            "weights": "made up",
+            "params": {"gamma": gamma},
+            "sampling": {"temperature": 0.0, "seed": 3, "top_p": 1.0},
+        }
         | start,
     )
     race = FakeRace(method, tokens, words or WORDS, gamma, differs)

@@ -184,6 +184,7 @@ def test_words_beside_the_speed_up(exported):
         assert float(note.split("×")[0]) == pytest.approx(float(times[:-1]) * 21 / 14, abs=0.02)
     for events, said in (
         (fake_events(method="ar", tokens=20), "plain decoding against itself: noise"),
+        (fake_events(tokens=7), "too short for a speed-up"),
         (fake_events(tokens=1), "too short for a speed-up"),
     ):
         page = exported(list(events), reduced_motion="reduce")

@@ -251,7 +251,12 @@ def test_a_full_line_says_how_many_are_before(held, open_page):
         if page is first:
             page.wait_for_function(RUNS)
     expect(second.locator("#race-view .sd-banner")).to_contain_text("One race is before yours")
+    waiting = second.locator("#status")
+    expect(waiting).to_have_attribute("data-waiting", re.compile("One race is before yours"))
+    tracker = second.locator("[data-testid=status-tracker]", has_text="queue:")  # Gradio's own
+    assert tracker.evaluate_all("(all) => all.every((one) => getComputedStyle(one).opacity == 0)")
     backend.gate.set()
+    expect(waiting).to_have_attribute("data-waiting", "")
     expect(second.locator("#race-view .sd-prompt")).to_have_text("Next")
     expect(second.locator("#race-view .sd-banner")).to_be_hidden()
     for page in (first, second):

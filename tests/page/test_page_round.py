@@ -77,3 +77,26 @@ def test_a_race_at_rest_shows_its_best_round(exported):
         assert page.locator(".sd-bar.sd-later").count() == 0, "all rounds have their bars"
     page_state(page, f"view.openRound({last - 1})")
     expect(page.locator(".sd-rounds h3")).to_have_text(f"Round {last} of {last}")
+
+
+def test_the_speed_up_says_who_runs_on_borrowed_weights(exported):
+    weights = "block weights (x), as there are none trained for mdlm yet"
+    for made, said in (
+        (weights, "none are trained for this method yet."),
+        ("block weights (x)", ""),
+    ):
+        page = exported(list(fake_events(tokens=20, weights=made)), reduced_motion="reduce")
+        expect(page.locator("[data-part=speedup]")).to_contain_text(said)
+        assert bool(page.locator(".sd-weights-note").inner_text()) == bool(said)
+        expect(page.locator(".sd-facts")).to_contain_text(made)  # in full
+
+
+def test_a_long_prompt_ends_in_an_ellipsis_and_opens(exported):
+    prompt = "Tell me about the lighthouse and its keeper. " * 20
+    page = exported(list(fake_events(prompt=prompt, tokens=20)), width=390, reduced_motion="reduce")
+    shown = page.locator(".sd-prompt")
+    expect(page.locator(".sd-method")).to_have_text("method: d2sd")
+    lines = "(p) => p.clientHeight / parseFloat(getComputedStyle(p).lineHeight)"
+    assert shown.evaluate(lines) == pytest.approx(3, abs=0.1), "whole lines only"
+    shown.click()
+    assert shown.evaluate(lines) > 6

@@ -2,6 +2,7 @@
 
 import { plural } from "./format.js";
 
+const MIN_TOKENS = 8; // a race of fewer has no speed-up: one round or one pause decides it
 const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
 
 /**
@@ -11,6 +12,9 @@ const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
 export function baselineScale({ start }) {
   return start.baseline_ms && start.ar_ms ? Math.min(1, start.baseline_ms / start.ar_ms) : 1;
 }
+
+/** True if the drafted lane is too short to say how fast it is. */
+export const tooShort = ({ spec }) => spec < MIN_TOKENS;
 
 /** What a drafter runs on, where its kind has no weights of its own; else null. */
 export function borrowedWeights({ weights }) {

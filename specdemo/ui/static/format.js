@@ -36,9 +36,15 @@ export const rate = (value) => (value >= 100 ? value.toFixed(0) : value.toFixed(
 export const times = (value) => `${value.toFixed(2)}×`;
 
 // Control and direction-changing characters would rearrange or hide their neighbours; draw a stand-
-// in for each.
-const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+// in for each. The two joiners (\u200c, \u200d) are letters' own business: emoji, Persian, Indic.
+const CONTROLS = "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f";
+const INVISIBLE = "\\u061c\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u2069\\ufeff";
+const HIDDEN = new RegExp(`[${CONTROLS}${INVISIBLE}]`, "g");
+const segmenter = Intl.Segmenter ? new Intl.Segmenter() : null;
+
+/** The characters of a text as people count them. */
+const characters = (text) =>
+  segmenter ? Array.from(segmenter.segment(text), ({ segment }) => segment) : [...text];
 
 /** A token as running text. */
 export function flow(text) {
@@ -51,7 +57,8 @@ export function boxed(text, limit = 14) {
   if (/^\ufffd+$/.test(shown)) return "◌";
   if (/^ +$/.test(shown)) return "␣".repeat(Math.min(shown.length, 4));
   shown = shown.replace(/^ /, "");
-  const letters = [...shown];
+  if (/^[\u200c\u200d]+$/.test(shown)) return "◌";
+  const letters = characters(shown);
   return letters.length > limit ? letters.slice(0, limit - 1).join("") + "…" : shown || "∅";
 }
 

@@ -46,8 +46,8 @@ export function knobTask(lesson, step) {
 
 function knobNote({ rounds, done }) {
   const accepted = sum(rounds, (r) => r.accepted) / Math.max(rounds.length, 1);
-  const speedup = done?.speedup ?? 1;
-  return `${rounds.length} rounds, ${accepted.toFixed(2)} accepted drafts per round, ${times(speedup)} the speed of plain decoding.`;
+  const speed = done?.speedup ? `, ${times(done.speedup)} the speed of plain decoding` : "";
+  return `${rounds.length} rounds, ${accepted.toFixed(2)} accepted drafts per round${speed}.`;
 }
 
 /**

@@ -2,7 +2,16 @@
 // same.
 
 import { h } from "./dom.js";
-import { baselineScale, comparison, slowdown, speedWords, speedupSeries, sum } from "./figures.js";
+import {
+  baselineScale,
+  borrowedWeights,
+  comparison,
+  slowdown,
+  speedWords,
+  speedupSeries,
+  sum,
+  tooShort,
+} from "./figures.js";
 import { times } from "./format.js";
 
 // measured over predicted time of the rounds from which something else was computing
@@ -14,6 +23,7 @@ export class Score {
     this.times = h("strong", { class: "sd-times", text: "–" });
     this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
     this.timesNote = h("span", { class: "sd-unit sd-times-note", text: "" });
+    this.weightsNote = h("span", { class: "sd-unit sd-weights-note", text: "" });
     this.perRound = h("strong", { text: "–" });
     this.accepted = h("strong", { text: "–" });
     this.verdict = h("strong", { class: "sd-verdict-word", text: "–" });
@@ -25,7 +35,7 @@ export class Score {
     this.root = h(
       "div",
       { class: "sd-scores" },
-      cell("speedup", this.times, this.timesWord, this.timesNote),
+      cell("speedup", this.times, this.timesWord, this.timesNote, this.weightsNote),
       cell("per-round", this.perRound, unit("tokens per round")),
       cell("accepted", this.accepted, unit("accepted drafts per round")),
       this.verdictCell,
@@ -40,6 +50,10 @@ export class Score {
     const done = state.ended ? trace.done : null;
     const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
     this.updateSpeed(trace, state, rounds, done);
+    const weights = borrowedWeights(trace.start);
+    this.weightsNote.textContent = weights
+      ? "Runs on borrowed weights: none are trained for this method yet."
+      : "";
     const mean = (value) => (rounds.length ? (sum(rounds, value) / rounds.length).toFixed(2) : "–");
     this.perRound.textContent = mean((r) => r.count);
     this.accepted.textContent = mean((r) => r.accepted);
@@ -52,8 +66,9 @@ export class Score {
   updateSpeed(trace, state, rounds, done) {
     const lanes = laneRatio(state);
     const scale = baselineScale(trace);
-    const ratio =
-      done?.speedup ?? speedupSeries(trace, rounds).at(-1)?.[1] ?? (lanes && lanes * scale);
+    const ratio = tooShort(state)
+      ? null
+      : (done?.speedup ?? speedupSeries(trace, rounds).at(-1)?.[1] ?? (lanes && lanes * scale));
     if (ratio === null) this.showUnknownSpeed(trace, done);
     else {
       const even = trace.start.method === "ar" || times(ratio) === times(1);

@@ -64,13 +64,14 @@ export class View {
 
   layout() {
     this.badge = h("span", { class: "sd-badge", text: "recording" });
-    this.prompt = h("p", { class: "sd-prompt", dir: "auto" });
+    this.methodBadge = h("span", { class: "sd-method", hidden: true });
+    this.prompt = h("p", { class: "sd-prompt", dir: "auto", tabindex: 0 });
     this.facts = h("p", { class: "sd-facts" });
     this.root.append(
       h(
         "div",
         { class: "sd-head", "data-part": "head" },
-        h("div", { class: "sd-headline" }, this.badge, this.prompt),
+        h("div", { class: "sd-headline" }, this.badge, this.methodBadge, this.prompt),
       ),
       this.banner.root,
       this.score.root,
@@ -118,11 +119,11 @@ export class View {
       case "queued":
         // what was shown so far is not what was asked for
         if (isRequest && !this.running) this.player.pause();
-        if (text) this.say(text, "status");
+        if (text) this.say(text, "status", true);
         break;
       case "status":
         // the model of a stopped race goes on loading
-        if (!run || this.running) this.say(text, "status");
+        if (!run || this.running) this.say(text, "status", true);
         break;
       case "events":
         this.take(num(offset), unpack(events));
@@ -251,9 +252,14 @@ export class View {
     this.badge.classList.toggle("sd-badge-live", whole);
   }
 
-  /** A sentence above the race; `kind` is status or error. */
-  say(text, kind) {
+  /**
+   * A sentence above the race; `kind` is status or error. What a race is `waiting` for also stands
+   * beside the buttons: with the settings open the race is out of sight.
+   */
+  say(text, kind, waiting = false) {
     this.banner.show(text, kind);
+    const besideButtons = this.isMain && document.getElementById("status");
+    if (besideButtons) besideButtons.dataset.waiting = waiting ? text : "";
   }
 
   /** Shows a recording that did not come from the server. */
@@ -325,6 +331,8 @@ export class View {
     if (this.shownStart === start) return;
     this.shownStart = start;
     this.prompt.textContent = flow(start.prompt);
+    this.methodBadge.textContent = start.method ? `method: ${start.method}` : "";
+    this.methodBadge.hidden = !start.method;
     this.facts.textContent = factsOf(start).filter(Boolean).join(" · ");
     const { ar, spec } = this.lanes;
     ar.title.textContent = "Plain decoding";
