@@ -158,7 +158,7 @@ STEPS: list[dict[str, Any]] = [
             " the drafter for all of them together.",
         ],
         "look": (
-            "the bars above the tree. The first, over +1, is r(0): the very first draft is"
+            "the bars above the tree. The bar before the first draft is r(0): that very draft is"
             " rejected. ▼ marks where new branches were drafted."
         ),
         "trace": "d2sd",
