@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,14 @@ def test_readme_front_matter_and_commands():
     command = next(line for line in text.splitlines() if "pytest" in line and "pip install" in line)
     assert "README.md" in ci, "CI takes the test command from the README"
     assert command.count("\n") == 0
+
+
+def test_no_text_points_to_a_document_that_is_not_there():
+    """A drafter folder's own README.md and examples of file names are no pointers."""
+    examples = {"README.md", "shapes.md"}
+    texts = tracked("*.py", "*.js", "*.mjs", "*.md", "*.yaml")
+    assert len(texts) > 200
+    for path in texts:
+        for name in re.findall(r"[\w./-]*\w\.md\b", path.read_text(encoding="utf-8")):
+            there = [(folder / name).is_file() for folder in (ROOT, ROOT / "docs", path.parent)]
+            assert any(there) or name in examples, f"{path.name} names {name}"

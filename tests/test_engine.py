@@ -5,6 +5,7 @@ and brute force.
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -128,6 +129,16 @@ def test_a_model_of_another_family_is_refused_in_words():
 def test_a_model_that_computes_something_else_is_refused():
     with pytest.raises(UserError, match="does not compute what a Llama-type model does"):
         Target(make_tiny_target()).check_against(make_tiny_target(seed=1))
+
+
+@pytest.mark.parametrize("dtype, fits", [(torch.float32, False), (torch.bfloat16, True)])
+def test_half_precision_has_room_for_rounding_and_single_precision_has_none(dtype, fits):
+    """A head that is off by 6 %: within the rounding of bf16 models, far beyond that of fp32."""
+    ours, theirs = make_tiny_target().to(dtype), make_tiny_target().to(dtype)
+    theirs.lm_head.weight.mul_(1.06)
+    target = Target(ours)
+    with nullcontext() if fits else pytest.raises(UserError, match="off by 0.[1-6]"):
+        target.check_against(theirs)
 
 
 def test_tree_rows_equal_their_own_paths():

@@ -193,3 +193,12 @@ def test_a_race_that_fits_in_no_form_says_so(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="ask for fewer new tokens"):
         save_trace(list(fake_events(tokens=120)), tmp_path / "t.json")
     assert not (tmp_path / "t.json").exists()
+
+
+@pytest.mark.parametrize("path", VERSION_1, ids=lambda path: path.name.partition(".")[0])
+def test_a_bench_predicts_what_the_race_does(path):
+    from specdemo.bench.runners import collect
+
+    run = collect(parse_trace(json.dumps(recorded(path))))
+    predicted = (len(run.ids) - 1) * run.baseline_ms / 1e3 / run.predicted_seconds
+    assert predicted == pytest.approx(run.result["predicted_speedup"], rel=1e-4)
