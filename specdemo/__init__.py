@@ -5,6 +5,6 @@ import os
 __version__ = "0.1.0"
 
 # Huge pages for torch's CPU tensors: a small target streams all its weights every pass, and this
-# spares the page walks.
-# Read by torch when it is first imported.
+# spares the page walks. Read by torch when it is first imported; huge_pages.py does the same for
+# packed weights.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

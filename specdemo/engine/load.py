@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..huge_pages import use_huge_pages
 from .calibrate import calibrate
 from .engine import Engine
 from .target import Target
@@ -50,5 +51,7 @@ def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
     on_progress("Preparing the target", None)
     target = Target(loaded.model)
     target.check_against(loaded.model)
+    if target.device.type == "cpu":
+        use_huge_pages()
     on_progress("Measuring one pass of the target", None)
     return Engine(loaded, target, calibrate(target))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import UserError, first_line
+from ..huge_pages import use_huge_pages
 from .ar_drafter import ArDrafter, ArDrafterConfig
 from .block_drafter import BlockDrafter, BlockDrafterConfig
 from .drafter_files import read_weights
@@ -93,6 +94,8 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
         net.bind(
             loaded.model.get_input_embeddings().weight, loaded.model.get_output_embeddings().weight
         )
+        if loaded.device.type == "cpu":
+            use_huge_pages()
     return net
 
 
