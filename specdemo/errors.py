@@ -15,8 +15,12 @@ class UserError(Exception):
     """Something cannot be done. The message is one sentence that says what to do instead.
 
     Every entry point (page, command line, API) shows ``str(error)`` and nothing else; no
-    traceback.
+    traceback. What it quotes may be no text: half a surrogate pair is shown as “?”, so that the
+    sentence can be sent.
     """
+
+    def __init__(self, message: str):
+        super().__init__(message.encode("utf-8", "replace").decode("utf-8"))
 
 
 def first_line(error: BaseException) -> str:

@@ -97,7 +97,7 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
         return pairs[id]
     near = difflib.get_close_matches(str(id).lower(), pairs, n=1, cutoff=0.4)
     hint = f"did you mean “{near[0]}”? " if near else ""
-    raise UserError(f"There is no pair “{id}”; {hint}known are: {', '.join(pairs)}.")
+    raise UserError(f"There is no pair “{id:.80}”; {hint}known are: {', '.join(pairs)}.")
 
 
 def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
