@@ -11,42 +11,53 @@ from ..events import FinishReason
 class Detokenizer:
     """Text that each further token adds, never half a character.
 
-    Byte-level tokens can end inside a character; their text is held back until it is whole
-    (``flush`` gives what is left).
+    Byte-level tokens can end inside a character; its bytes are held back until it is whole
+    (``flush`` gives what is left), and nothing else is.
     """
 
-    # tokens of context re-decoded, enough for leading-space rules and four-byte characters
+    # tokens of context re-decoded, enough for leading-space rules
     WINDOW = 6
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
         self.ids: list[int] = []
-        self._start = self._read = 0  # ids[start:read] is already shown and only gives context
-
-    def _decode(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        self._start = self._shown = 0  # that many characters of ids[start:] are already shown
+        self._whole: list[int] = []  # where characters began with a token, since start
 
     def push(self, token: int) -> str:
+        """The text that becomes certain with this token."""
         self.ids.append(token)
-        return self._new(hold=True)
+        text = self._decode(self._start)
+        # an unfinished character reads as one or more U+FFFD, which the next bytes may replace
+        certain = text.rstrip("\ufffd")
+        new = self._show(certain)
+        if len(certain) == len(text):
+            self._advance()
+        return new
 
     def flush(self) -> str:
-        return self._new(hold=False)
+        """What was held back, as U+FFFD."""
+        return self._show(self._decode(self._start))
 
-    def _new(self, hold: bool) -> str:
-        before, now = (
-            self._decode(self.ids[self._start : self._read]),
-            self._decode(self.ids[self._start :]),
+    def _decode(self, start: int) -> str:
+        return self.tokenizer.decode(
+            self.ids[start:], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        if hold and now.endswith("\ufffd"):
-            return ""
-        self._start, self._read = (
-            max(self._start, min(self._read, len(self.ids) - self.WINDOW)),
-            len(self.ids),
-        )
-        return now[len(before) :]
+
+    def _show(self, text: str) -> str:
+        new = text[self._shown :]
+        self._shown = max(self._shown, len(text))
+        return new
+
+    def _advance(self) -> None:
+        """Begin to decode later, but never inside a character."""
+        self._whole.append(len(self.ids))
+        start = self._start
+        while self._whole and self._whole[0] <= len(self.ids) - self.WINDOW:
+            start = self._whole.pop(0)
+        if start != self._start:
+            self._start = start
+            self._shown = len(self._decode(start))
 
 
 class StopRule:
@@ -54,13 +65,17 @@ class StopRule:
     ``length``, in that order.
 
     Text is released only as far as it cannot become part of a stop string, so nothing shown is ever
-    taken back.
+    taken back. A stop string is cut from the text; the ids of the answer end with the token that
+    completed it. Special tokens have no text: a stop string that is the name of one also ends the
+    answer at its id.
     """
 
     def __init__(
         self, tokenizer: Any, eos_ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()
     ):
         self.eos, self.limit, self.stop = set(eos_ids), max_new_tokens, [s for s in stop if s]
+        special = getattr(tokenizer, "added_tokens_decoder", {})
+        self.stop_ids = {i for i, t in special.items() if t.special and t.content in self.stop}
         self.detokenizer = Detokenizer(tokenizer)
         self.text = ""  # everything released
         self._held = ""
@@ -69,16 +84,25 @@ class StopRule:
     def push(self, token: int) -> tuple[str, FinishReason | None]:
         """Text released by this token, and the reason to stop after it (None = go on)."""
         self.count += 1
-        reason: FinishReason | None = "eos" if token in self.eos else None
-        self._held += self.detokenizer.push(token)
+        reason: FinishReason | None = (
+            "eos" if token in self.eos else "stop" if token in self.stop_ids else None
+        )
+        # 1) what is certain now; all there is where the answer ends here
+        if reason:
+            self._held += self.detokenizer.flush()
+        else:
+            self._held += self.detokenizer.push(token)
+            if self.count >= self.limit:
+                self._held += self.detokenizer.flush()
+        # 2) a stop string in it
         hits = [i for i in (self._held.find(s) for s in self.stop) if i >= 0]
-        if hits and reason is None:
-            self._held = self._held[: min(hits)]
-            reason = "stop"
+        if hits:
+            self._held, reason = self._held[: min(hits)], "stop"
+        elif reason == "eos":
+            self._held += self.detokenizer.push(token) + self.detokenizer.flush()
         elif reason is None and self.count >= self.limit:
             reason = "length"
-        if reason in ("eos", "length"):
-            self._held += self.detokenizer.flush()
+        # 3) what cannot become part of one
         keep = 0 if reason else self._tail()
         released, self._held = (
             self._held[: len(self._held) - keep],
