@@ -24,6 +24,9 @@ LANES: tuple[Lanes, ...] = get_args(Lanes)
 
 MAX_NEW_TOKENS = 4096
 LAST_SEED = 2**31 - 1
+# temperatures below this are greedy: logits divided by less leave the range of float32 (vLLM draws
+# the line at the same place)
+GREEDY_BELOW = 1e-5
 SAMPLING_LIMITS: dict[str, tuple[float, float, bool]] = {  # name: (lowest, highest, whole number)
     "temperature": (0.0, 5.0, False),
     "top_k": (0, 1_000_000, True),
@@ -36,8 +39,8 @@ SAMPLING_LIMITS: dict[str, tuple[float, float, bool]] = {  # name: (lowest, high
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Sampling:
-    """How the target chooses a token. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and
-    repetition_penalty 1 are off.
+    """How the target chooses a token. A temperature below ``GREEDY_BELOW`` is greedy; top_k 0,
+    top_p 1, min_p 0 and repetition_penalty 1 are off.
 
     Raises:
         UserError: a value is not a finite number within ``SAMPLING_LIMITS``.
@@ -70,7 +73,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < GREEDY_BELOW
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -60,3 +60,71 @@ def test_the_gap_of_a_choice_is_that_of_the_choice_itself():
         and hot.top2_gap(0) > 0.01
     )
     assert hot.pick(0) == int((logits[0] / 2 + noise.at(1)).argmax())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-39, 1e-46, 5e-324, 9e-6])
+def test_temperatures_near_zero_are_greedy(temperature):
+    logits = torch.tensor([[1.0, 3.0, 2.9999]])
+    rows = Rows(logits, [1], Draft(), Sampling(temperature, seed=5), Noise(5, 3))
+    assert rows.sampling.greedy and rows.pick(0) == 1
+    assert rows.probs(0).tolist() == [0, 1, 0] and rows.top2_gap(0) == pytest.approx(1e-4, rel=0.01)
+
+
+def test_the_lowest_temperature_that_samples_has_finite_numbers():
+    sampling = Sampling(1e-5, top_k=50, top_p=0.9, min_p=0.1)
+    rows = Rows(
+        torch.linspace(-300, 300, 64)[None].bfloat16(), [1], Draft(), sampling, Noise(0, 64)
+    )
+    assert not sampling.greedy and rows.pick(0) == 63 and float(rows.probs(0).sum()) == 1
+
+
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 1e-6}, {"top_k": 1, "top_p": 0.5}]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_filter_that_leaves_one_token_leaves_the_greedy_one(filters, dtype):
+    """Also where several tokens tie, as they often do in bf16: the lowest id is the likeliest."""
+    rng = torch.Generator().manual_seed(1)
+    for case in range(60):
+        logits = torch.randint(-4, 5, (1, 500), generator=rng).to(dtype)
+        noise = Noise(case, 500)
+        greedy = Rows(logits, [1], Draft(), Sampling(), noise).pick(0)
+        assert greedy == int((logits[0] == logits.max()).nonzero()[0])
+        one = Rows(logits, [1], Draft(), Sampling(1.0, seed=case, **filters), noise)
+        assert one.pick(0) == greedy and float(one.probs(0)[greedy]) == 1
+        assert one.top2_gap(0) == float("inf")
+
+
+def test_filters_keep_as_many_as_they_say_and_the_lowest_ids_of_a_tie():
+    logits = torch.tensor([[1.0, 2.0, 1.0, 2.0, 1.0, 0.0]])
+
+    def kept(**filters):
+        rows = Rows(logits, [1], Draft(), Sampling(1.0, **filters), Noise(0, 6))
+        return rows.probs(0).nonzero()[:, 0].tolist()
+
+    assert [kept(top_k=k) for k in (1, 2, 3, 4, 5, 9)] == [
+        [1],
+        [1, 3],
+        [0, 1, 3],
+        [0, 1, 2, 3],
+        [0, 1, 2, 3, 4],
+        [0, 1, 2, 3, 4, 5],
+    ]
+    both = float(2 * logits[0].softmax(0)[1])
+    assert kept(top_p=both + 0.01) == [0, 1, 3] and kept(top_p=both / 2 - 0.01) == [1]
+    assert kept(min_p=0.9) == [1, 3] and kept(min_p=1.0) == [1]
+    assert kept(min_p=0.3) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("filters", [{"top_k": 7}, {"top_p": 0.8}, {"min_p": 0.05}])
+def test_filters_without_ties_are_those_of_transformers(filters):
+    from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    theirs = {"top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper, "min_p": MinPLogitsWarper}
+    for seed in range(40):
+        torch.manual_seed(seed)
+        scores, ids = torch.randn(1, 300) * 3, torch.tensor([[1]])
+        ((name, value),) = filters.items()
+        assert torch.equal(
+            processors(Sampling(1.0, **filters))(ids, scores), theirs[name](value)(ids, scores)
+        )

@@ -24,6 +24,7 @@ import torch
 
 from ..errors import UserError
 from ..request import RULES
+from .sampling import NOT_NUMBERS
 
 if TYPE_CHECKING:
     from ..drafters.parts.base import Draft
@@ -98,10 +99,7 @@ class AcceptanceRng:
         running = p.cumsum(0, dtype=torch.float64)
         total = float(running[-1])
         if not (total > 0 and math.isfinite(total)):
-            raise UserError(
-                "The target's probabilities are not numbers here; try dtype float32 or a higher"
-                " temperature."
-            )
+            raise UserError(NOT_NUMBERS)
         token = int(torch.searchsorted(running, next(self._uniforms) * total, right=True))
         # past the end only if the product was rounded up to the total
         return token if token < p.shape[0] else int(p.nonzero()[-1])

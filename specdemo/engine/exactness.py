@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 def first_difference(one: Lane, other: Lane, prefix_only: bool = False) -> FirstDifference | None:
     """Where two lanes' outputs part, with the gap between ``other``'s two best logits there (0 = an
-    exact tie); None if nowhere.
+    exact tie, None = a filter left a single token); None if nowhere.
     """
     a, b = one.output, other.output
     for position, (mine, theirs) in enumerate(zip(a, b, strict=False)):
         if mine != theirs:
-            return {"position": position, "top2_gap": other.gaps[position]}
+            gap = other.gaps[position]
+            return {"position": position, "top2_gap": gap if math.isfinite(gap) else None}
     if len(a) != len(b) and not prefix_only:
         return {"position": min(len(a), len(b)), "top2_gap": None}
     return None

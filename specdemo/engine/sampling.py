@@ -5,28 +5,79 @@
 noise keyed by (seed, absolute position), so the same position gives the same token whatever was
 drafted around it. Rows are worked out only when asked for: filters sort the vocabulary, and a round
 asks only for the rows on its accepted path.
+
+Where two tokens have exactly the same score, the one with the lower id counts as the likelier, in
+greedy decoding and in every filter.
 """
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
 from transformers import (
+    LogitsProcessor,
     LogitsProcessorList,
-    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
 )
 
 from ..drafters.parts.base import Draft
+from ..errors import UserError
 from ..request import Sampling
+
+NOT_NUMBERS = (
+    "The target's logits are not numbers here (NaN or infinite); try dtype float32, a higher"
+    " temperature, or another target."
+)
+
+
+class TopK(LogitsProcessor):
+    """The ``k`` likeliest tokens. transformers' own keeps every token that ties with the last."""
+
+    def __init__(self, k: int):
+        self.k = k
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        last = scores.topk(min(self.k, scores.shape[-1]), dim=-1).values[..., -1:]
+        tied = scores == last
+        room = self.k - (scores > last).sum(-1, keepdim=True)
+        drop = (scores < last) | (tied & (tied.cumsum(-1) > room))  # NaN stays, to be found
+        return cast(torch.FloatTensor, scores.masked_fill(drop, float("-inf")))
+
+
+class TopP(LogitsProcessor):
+    """The likeliest tokens that together have probability ``p``, at least one; transformers' own
+    sum, with ties in order.
+    """
+
+    def __init__(self, p: float):
+        self.p = p
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        # unlikeliest first; among ties the highest id first
+        ordered, order = scores.flip(-1).sort(dim=-1, stable=True)
+        drop = ordered.softmax(-1).cumsum(-1) <= 1 - self.p
+        drop[..., -1] = False
+        drop = torch.empty_like(drop).scatter_(-1, order, drop).flip(-1)
+        return cast(torch.FloatTensor, scores.masked_fill(drop, float("-inf")))
+
+
+class MinP(LogitsProcessor):
+    """The likeliest token, and all whose probability is above ``p`` times its own."""
+
+    def __init__(self, p: float):
+        self.lowest = math.log(p)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        best, first = scores.max(-1, keepdim=True)
+        drop = (scores <= best + self.lowest).scatter_(-1, first, False)
+        return cast(torch.FloatTensor, scores.masked_fill(drop, float("-inf")))
 
 
 def processors(sampling: Sampling) -> LogitsProcessorList:
-    """The library's own processors in the order ``generate`` applies them."""
+    """Penalty, temperature and filters in the order in which ``generate`` applies them."""
     chain = LogitsProcessorList()
     if sampling.repetition_penalty != 1:
         chain.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
@@ -34,11 +85,11 @@ def processors(sampling: Sampling) -> LogitsProcessorList:
         if sampling.temperature != 1:
             chain.append(TemperatureLogitsWarper(sampling.temperature))
         if sampling.top_k:
-            chain.append(TopKLogitsWarper(sampling.top_k))
+            chain.append(TopK(sampling.top_k))
         if sampling.top_p < 1:
-            chain.append(TopPLogitsWarper(sampling.top_p))
+            chain.append(TopP(sampling.top_p))
         if sampling.min_p > 0:
-            chain.append(MinPLogitsWarper(sampling.min_p))
+            chain.append(MinP(sampling.min_p))
     return chain
 
 
@@ -82,7 +133,7 @@ class Rows:
         self._plain = sampling.greedy and not self._chain
         # On a GPU one reduction and one copy serve the whole round; on a CPU only the rows on the
         # path are worth reducing.
-        self._greedy = logits.max(-1).indices.tolist() if self._plain and logits.is_cuda else None
+        self._greedy = _best(logits) if self._plain and logits.is_cuda else None
 
     def path(self, row: int) -> list[int]:
         """Tokens from the anchor's child down to this row's node."""
@@ -103,12 +154,19 @@ class Rows:
         return self._scores[row]
 
     def pick(self, row: int) -> int:
-        """The target's own token at this row."""
+        """The target's own token at this row.
+
+        Raises:
+            UserError: the row holds NaN or +inf, or nothing above −inf.
+        """
         if self._greedy is not None:
-            return self._greedy[row]
-        if self._plain:
-            return int(self.logits[row].max(-1).indices)  # several times faster than argmax in bf16
-        return int(self._choice_scores(row).argmax())
+            score, token = self._greedy[row]
+        else:
+            scores = self.logits[row] if self._plain else self._choice_scores(row)
+            ((score, token),) = _best(scores[None])
+        if not math.isfinite(score):
+            raise UserError(NOT_NUMBERS)
+        return int(token)
 
     def probs(self, row: int) -> torch.Tensor:
         """The distribution ``[V]`` float32 the target samples from; one-hot when greedy."""
@@ -141,4 +199,12 @@ class Rows:
             .topk(2)
             .values.tolist()
         )
-        return (first - second) * (self.sampling.temperature or 1.0)
+        return (first - second) * (1.0 if self.sampling.greedy else self.sampling.temperature)
+
+
+def _best(scores: torch.Tensor) -> list[tuple[float, float]]:
+    """The largest score of every row of ``[n, V]`` and the first token that has it, in one copy to
+    the host; NaN counts as the largest.
+    """
+    best = scores.max(-1)  # several times faster than argmax in bf16
+    return [(s, t) for s, t in torch.stack((best.values.double(), best.indices)).T.tolist()]
