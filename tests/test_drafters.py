@@ -25,6 +25,7 @@ from specdemo.drafters.parts.trees import (
     nodes_that_pay,
 )
 from specdemo.errors import UserError
+from specdemo.models.pairs import Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -326,3 +327,28 @@ def test_unknown_and_crossed_parameters_are_refused():
         METHODS["block"].parse_params({"beta": 1})
     with pytest.raises(UserError, match="shortest"):
         METHODS["lookup"].parse_params({"shortest": 5, "longest": 3})
+
+
+def test_a_missing_drafter_is_said_before_anything_is_fetched(tmp_path):
+    """By kind: what a method can run on, and whether its folder is there."""
+
+    def why(method, **more):
+        pair = Pair("big", "Big", "none", "8 B", ({"hub": "a/b"},), **more)
+        return METHODS[method].refuse_pair(pair)
+
+    (tmp_path / "config.json").write_text("{}")
+    here, gone = str(tmp_path), str(tmp_path / "gone")
+    for method, known in METHODS.items():
+        without = why(method)
+        assert (without is None) == (method in ("ar", "lookup"))
+        assert without is None or ("has no" in without and "train --pair big" in without)
+        assert why(method, drafters={"block": here}) is None
+        assert why(method, drafters={"block": "hub:a/b"}) is None
+        assert (why(method, drafters={"ar": here}) is None) == (
+            method in ("ar", "lookup", "ar-draft")
+        )
+        assert (why(method, drafters={"block": gone}) is None) == (not known.kinds)
+    assert "no config.json" in why("best", drafters={"block": gone})
+    assert "needs foreign code" in why("block", blocked="it needs foreign code")
+    assert why("specdiff2", drafters={"streak": here}) is None
+    assert "or ar-draft" in why("block", drafters={"ar": here})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import UserError
 from ..events import Rule
 from . import ar_draft, best, block, d2sd, diffuspec, lookup, plain, specdiff, specdiff2, tree
 from .parts.base import Drafter
@@ -27,7 +28,8 @@ class Method:
         rules: acceptance rules that keep this method lossless, the default first.
         why_not: for every other rule, why it would not be.
         forbid: refuses a rule for some parameters only: a sentence, or None.
-        needs_drafter: whether it needs a drafter of the pair.
+        kinds: the kinds of drafters it can run on, any one of which is enough; none for methods
+            without a drafter.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Method:
     rules: tuple[Rule, ...] = ("match",)
     why_not: dict[Rule, str] = field(default_factory=dict)
     forbid: Callable[[Rule, Any], str | None] | None = None
-    needs_drafter: bool = True
+    kinds: tuple[str, ...] = ("block",)
 
     def refuse(self, rule: Rule, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
@@ -58,15 +60,31 @@ class Method:
         return self.forbid(rule, params) if self.forbid else None
 
     def refuse_pair(self, pair: Any) -> str | None:
-        """One sentence if ``pair`` has no drafter and cannot have one here, before anything is
-        fetched; else None.
+        """One sentence if ``pair`` has no drafter for this method, or one that is not where it
+        should be, before anything is fetched; else None.
         """
-        if self.needs_drafter and not pair.drafters and pair.blocked:
-            return (
-                f"The pair {pair.id} has no diffusion drafter here; {pair.blocked}. Choose another"
-                " pair, or the method ar or lookup."
-            )
-        return None
+        from ..models.fetch import drafter_folder
+
+        for kind in self.kinds:
+            if kind in pair.drafters:
+                place = pair.drafters[kind]
+                try:
+                    if not place.startswith("hub:"):
+                        drafter_folder(place)
+                except UserError as error:
+                    return str(error)
+                return None
+        if not self.kinds:
+            return None
+        what = "drafter" if "ar" in self.kinds else "diffusion drafter"
+        others = "ar or lookup" + (" or ar-draft" if "ar" in pair.drafters else "")
+        why = pair.blocked or (
+            f"train one with “python -m specdemo train --pair {pair.id}” or name one in models.yaml"
+        )
+        return (
+            f"The pair {pair.id} has no {what} here; {why}. Or choose another pair, or the method"
+            f" {others}."
+        )
 
     def parse_params(self, values: Mapping[str, Any]) -> MethodParams:
         """Checked parameters from outside values; old spellings are upgraded first. Raises
@@ -89,7 +107,7 @@ METHODS: dict[str, Method] = {
                 "ratio": "nothing is drafted, so nothing is accepted",
                 "point-mass": "nothing is drafted, so nothing is accepted",
             },
-            needs_drafter=False,
+            kinds=(),
         ),
         Method(
             "lookup",
@@ -99,7 +117,7 @@ METHODS: dict[str, Method] = {
             " when the answer copies from the prompt.",
             lookup.Params,
             lookup.LookupDrafter,
-            needs_drafter=False,
+            kinds=(),
         ),
         Method(
             "ar-draft",
@@ -110,6 +128,7 @@ METHODS: dict[str, Method] = {
             ar_draft.Params,
             ar_draft.SerialDrafter,
             ("match", "ratio"),
+            kinds=("ar", "block"),
         ),
         Method(
             "specdiff",
@@ -120,6 +139,7 @@ METHODS: dict[str, Method] = {
             specdiff.SpecDiff,
             ("match", "ratio"),
             forbid=specdiff.forbid,
+            kinds=("mdlm", "block"),
         ),
         Method(
             "specdiff2",
@@ -137,6 +157,7 @@ METHODS: dict[str, Method] = {
                     " what ratio then accepts"
                 )
             },
+            kinds=("streak", "block"),
         ),
         Method(
             "diffuspec",
