@@ -108,6 +108,7 @@ class FakeSerial:
     """An autoregressive network: after t comes t + 1 with probability 0.9."""
 
     layer_ids, weights, vocab_ids = (), "serial", None
+    config = SimpleNamespace(context_window=None)
 
     def __init__(self):
         self.fed = []

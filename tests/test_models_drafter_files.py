@@ -239,3 +239,24 @@ def test_an_autoregressive_drafter_from_a_folder(tiny_loaded, tmp_path):
         load_drafter(
             dataclasses.replace(pair, drafters={"block": str(place)}), "block", tiny_loaded
         )
+
+
+@pytest.mark.parametrize("draft_vocab", [None, [3, 70, 127, 90, 101]])
+def test_ids_behind_the_tokenizers_end_are_never_drafted(
+    tiny_loaded, tiny_target, tmp_path, draft_vocab
+):
+    """Targets pad their head beyond their tokenizer: such rows are banned like the mask."""
+    import dataclasses
+
+    from tiny_models import make_tiny_tokenizer
+
+    loaded = dataclasses.replace(
+        tiny_loaded, tokenizer=make_tiny_tokenizer(100), eos_ids=(98,), networks={}
+    )
+    vocab = None if draft_vocab is None else torch.tensor(draft_vocab)
+    net = make_tiny_drafter(tiny_target, bound=False, markov_rank=4, mask_token_id=110)
+    again = read_drafter(save_drafter(net, tmp_path / "d", "#", draft_vocab=vocab), loaded)
+    ids = torch.arange(again.logits(torch.zeros(1, 64)).shape[-1])
+    ids = ids if again.vocab_ids is None else again.vocab_ids
+    assert ids.tolist() == (list(range(100)) if vocab is None else [3, 70, 90])
+    assert len(again.markov_tables.before) == len(ids)

@@ -108,6 +108,9 @@ class SerialDrafter:
         """Passes of the autoregressive drafter: (token before, k) to logits ``[Vd]``."""
         import torch
 
+        from .parts.block_context import remark_window
+
+        remark_window(self.net, context)
         keep = 0
         # the text only grows, so this ends at once unless a new run began
         for keep in range(len(self.cached), -1, -1):
@@ -122,7 +125,8 @@ class SerialDrafter:
                 if token is None
                 else token[None]
             )
-            return self.net.step(new, self.cache.length, self.cache)[-1].float()
+            position = keep if token is None else len(context.ids) - 1 + k
+            return self.net.step(new, position, self.cache)[-1].float()
 
         return step
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from .decoder import KVCache, rms_norm
+from .decoder import WindowCache, rms_norm
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings
 from .scripted import AttentionInputs
 
@@ -60,36 +60,44 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         return self.norm(x)
 
     @torch.no_grad()
-    def step(self, ids: torch.Tensor, position: int, cache: KVCache) -> torch.Tensor:
+    def step(self, ids: torch.Tensor, position: int, cache: WindowCache) -> torch.Tensor:
         """Read ``ids [n]`` at positions position..position+n-1 and return the logits after each,
-        ``[n, Vd]``. The cache then ends behind them.
+        ``[n, Vd]``; of more than the drafter's window only the last, and each sees the window that
+        ends with itself. The cache then ends behind them.
 
         Raises:
             ValueError: ``position`` lies behind the end of the cache.
         """
-        n = ids.shape[0]
-        if not 0 <= position <= cache.length:
+        if not cache.start <= position <= cache.end:
             raise ValueError(
-                f"tokens must be read without a gap: {cache.length} are known, these start at"
+                f"tokens must be read without a gap: {cache.end} are known, these start at"
                 f" {position}"
             )
-        end = position + n
-        cache.reserve(end)
+        if cache.window is not None and len(ids) > cache.window:
+            position += len(ids) - cache.window
+            ids = ids[-cache.window :]
+        n = ids.shape[0]
+        slot = cache.place(position, n)
+        end = slot + n
+        first = 0 if cache.window is None else max(0, slot + 1 - cache.window)
         mask = None
         if n > 1:
             slots = torch.arange(end, device=ids.device)
+            seen = slots[None] <= slots[slot:, None]
+            if cache.window is not None:
+                seen &= slots[None] > slots[slot:, None] - cache.window
             group = self.config.num_attention_heads // self.config.num_key_value_heads
-            mask = (slots[None] <= slots[position:, None]).repeat(group, 1)
+            mask = seen[:, first:].repeat(group, 1)
         x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, n)
         cache.length = end
         if self.scripted is not None:
-            inputs = AttentionInputs(end, mask)
-            return self.logits(self.scripted(x, cos, sin, cache, position, inputs)[0])
+            inputs = AttentionInputs(end, mask, first=first)
+            return self.logits(self.scripted(x, cos, sin, cache, slot, inputs)[0])
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            keys, values = cache.write(layer, position, k, v)
+            keys, values = cache.write(layer, slot, k, v)
             return F.scaled_dot_product_attention(
-                q, keys[None, :, :end], values[None, :, :end], attn_mask=mask
+                q, keys[None, :, first:end], values[None, :, first:end], attn_mask=mask
             )
 
         for layer in self.fused:

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from .decoder import KVCache, rms_norm, rotate
+from .decoder import WindowCache, rms_norm, rotate
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
 from .markov import MarkovHead, MarkovTables
@@ -196,10 +196,12 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
 
     # -- without gradients: the fast path ----------------------------------------------------------
 
-    def bind(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
-        super().bind(embedding, head)
+    def bind(
+        self, embedding: torch.Tensor, head: torch.Tensor, known_ids: int | None = None
+    ) -> None:
+        super().bind(embedding, head, known_ids)
         device, dtype = embedding.device, embedding.dtype
-        rows = min(self.config.vocab_size, head.shape[0])
+        rows = min(self.config.vocab_size, head.shape[0], known_ids or head.shape[0])
         self.fused_fc = Linear(self.fc.weight, device, dtype)
         self.context_norm = self.hidden_norm.weight.detach().to(embedding)
         to_context = [p for l in self.layers for p in l.self_attn.context_projections()]
@@ -215,28 +217,32 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             ids = slice(rows) if self.vocab_ids is None else self.vocab_ids
             self.markov_tables = MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
 
-    def new_cache(self, capacity: int) -> KVCache:
+    def new_cache(self, capacity: int) -> WindowCache:
         """An empty context cache for ``capacity`` positions and one block behind them; it grows
         where a batch of blocks needs more.
         """
         return super().new_cache(capacity + self.block_size)
 
     @torch.no_grad()
-    def extend(self, cache: KVCache, features: torch.Tensor, start: int) -> None:
+    def extend(self, cache: WindowCache, features: torch.Tensor, start: int) -> None:
         """Append the context K/V of committed tokens: ``features [n, taps * H]`` at absolute
-        positions start..start+n-1.
+        positions start..start+n-1, of which only the drafter's window is worked out.
 
         Raises:
             ValueError: ``start`` lies behind the end of the cache.
         """
-        n, eps, c = features.shape[0], self.config.rms_norm_eps, self.config
-        if not 0 <= start <= cache.length:
+        eps, c = self.config.rms_norm_eps, self.config
+        if not cache.start <= start <= cache.end:
             raise ValueError(
-                f"context must be appended without a gap: {cache.length} tokens are known, these"
+                f"context must be appended without a gap: {cache.end} tokens are known, these"
                 f" start at {start}"
             )
-        end = start + n
-        cache.reserve(end)
+        if cache.window is not None and len(features) > cache.window:
+            start += len(features) - cache.window
+            features = features[-cache.window :]
+        n = features.shape[0]
+        slot = cache.place(start, n)
+        end = slot + n
         fused = self.fused_fc(features.to(self.embedding))
         rows = self.to_context(rms_norm(fused, self.context_norm, eps))
         rows = rows.view(n, c.num_hidden_layers, 2, c.num_key_value_heads, c.head_dim)
@@ -244,42 +250,43 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         if c.qk_norm:
             k = torch.stack([layer.norm_keys(k[:, layer.index]) for layer in self.fused], 1)
         cos, sin = (t[:, None] for t in self.rope_table.rows(start, n))
-        cache.keys[:, :, start:end] = rotate(k, cos, sin).permute(1, 2, 0, 3)
-        cache.values[:, :, start:end] = rows[:, :, 1].permute(1, 2, 0, 3)
+        cache.keys[:, :, slot:end] = rotate(k, cos, sin).permute(1, 2, 0, 3)
+        cache.values[:, :, slot:end] = rows[:, :, 1].permute(1, 2, 0, 3)
         cache.length = end
 
     @torch.no_grad()
-    def hidden(self, ids: torch.Tensor, anchor_position: int, cache: KVCache) -> torch.Tensor:
+    def hidden(self, ids: torch.Tensor, anchor_position: int, cache: WindowCache) -> torch.Tensor:
         """Fill ``B`` blocks that share their context.
 
         Args:
             ids: ``[B, w]`` int64; :data:`MASK` marks a mask, in any slot; slot k sits at position
                 ``anchor_position + k``.
-            cache: context; only what lies strictly before the anchor is seen. What is committed
+            cache: context; only the window strictly before the anchor is seen. What is committed
                 does not change.
 
         Returns:
             ``[B, w, H]``, slot k for the token at ``anchor_position + k``.
         """
         batch, width = ids.shape
-        n, seen = batch * width, min(cache.length, anchor_position)
+        n = batch * width
+        first, last = cache.seen(anchor_position)
         cache.reserve(cache.length + n)
-        mask = self._block_mask(batch, width, seen)
+        mask = self._block_mask(batch, width, last - first)
         ids = ids.reshape(-1)
         embeds = F.embedding(ids.clamp(min=0), self.embedding)
         x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
         cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
-        if self.scripted is not None and seen == cache.length:
-            inputs = AttentionInputs(seen + n, mask)
-            return self.scripted(x, cos, sin, cache, seen, inputs)[0].view(batch, width, -1)
+        if self.scripted is not None and last == cache.length:
+            inputs = AttentionInputs(last + n, mask, first=first)
+            return self.scripted(x, cos, sin, cache, last, inputs)[0].view(batch, width, -1)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            if seen == cache.length:
-                keys, values = cache.write(layer, seen, k, v)
-                keys, values = keys[:, : seen + n], values[:, : seen + n]
+            if last == cache.length:
+                keys, values = cache.write(layer, last, k, v)
+                keys, values = keys[:, first : last + n], values[:, first : last + n]
             else:  # the slots behind the context hold committed tokens
-                keys = torch.cat([cache.keys[layer, :, :seen], k], 1)
-                values = torch.cat([cache.values[layer, :, :seen], v], 1)
+                keys = torch.cat([cache.keys[layer, :, first:last], k], 1)
+                values = torch.cat([cache.values[layer, :, first:last], v], 1)
             return F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=mask)
 
         for layer in self.fused:

@@ -107,6 +107,62 @@ class KVCache:
         self.length = length
 
 
+class WindowCache(KVCache):
+    """Keys and values of the last positions of a growing text: at least those that a window of
+    ``window`` positions needs, and all of them where it is None.
+
+    Attributes:
+        start: the position of slot 0.
+    """
+
+    SPARE = 256  # positions read before the window moves to the front again
+
+    def __init__(self, *shape: Any, window: int | None = None):
+        """``shape`` as in :class:`KVCache`."""
+        super().__init__(*shape)
+        self.window, self.start = window, 0
+
+    @property
+    def end(self) -> int:
+        """The position behind the last one that is committed."""
+        return self.start + self.length
+
+    def place(self, position: int, n: int) -> int:
+        """The slot of ``position``, with room for ``n`` rows from there on. What no row from
+        ``position + n`` on reads may be forgotten; where a gap lies before ``position``, all of it
+        is.
+        """
+        if position > self.end:
+            self.start, self.length = position, 0
+        slot = position - self.start
+        if self.window is not None and slot + n > self.capacity:
+            forgotten = min(slot, max(0, slot + n - self.window))
+            for stored in (self.keys, self.values):
+                stored[:, :, : slot - forgotten] = stored[:, :, forgotten:slot].clone()
+            self.start, slot = self.start + forgotten, slot - forgotten
+        self.reserve(slot + n)
+        return slot
+
+    def seen(self, position: int) -> tuple[int, int]:
+        """The slots (first, behind the last) that a row at ``position`` reads: at most the window,
+        strictly before it.
+        """
+        end = max(0, min(self.length, position - self.start))
+        return 0 if self.window is None else max(0, end - self.window), end
+
+    def rollback(self, length: int) -> None:
+        """Forget everything from *position* ``length`` on.
+
+        Raises:
+            ValueError: fewer are committed, or the window has passed it.
+        """
+        if not self.start <= length <= self.end:
+            raise ValueError(
+                f"cannot roll back to {length}: positions {self.start} to {self.end} are stored"
+            )
+        self.length = length - self.start
+
+
 @dataclass(frozen=True)
 class DecoderShape:
     """What a layer needs to know of its model's config."""

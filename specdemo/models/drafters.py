@@ -18,7 +18,12 @@ from .fetch import drafter_folder
 from .kinds import ROLES, is_autoregressive
 from .load import Loaded
 from .pairs import Pair
-from .validate import check_drafter_config, check_drafter_weights, check_tokenizers
+from .validate import (
+    check_context_window,
+    check_drafter_config,
+    check_drafter_weights,
+    check_tokenizers,
+)
 
 
 def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDrafter:
@@ -39,7 +44,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
             raise UserError(
                 f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml."
             )
-        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_head_words(net)}"
+        net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_parts(net)}"
     elif kind == "ar" or "block" not in pair.drafters:
         why = (
             pair.blocked
@@ -56,15 +61,18 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         net = copy.copy(load_drafter(pair, "block", loaded))
         net.weights = (
             "block weights"
-            f" ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_head_words(net)}, as"
+            f" ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_parts(net)}, as"
             f" there are none trained for {kind} yet"
         )
     loaded.networks[kind] = net
     return net
 
 
-def _head_words(net: BlockDrafter | ArDrafter) -> str:
-    return " with a Markov head" if getattr(net, "markov_tables", None) is not None else ""
+def _parts(net: BlockDrafter | ArDrafter) -> str:
+    """What else belongs to the words for its weights: a Markov head, a window."""
+    head = " with a Markov head" if getattr(net, "markov_tables", None) is not None else ""
+    window = net.config.context_window
+    return head + (f" reading at most the last {window} tokens" if window else "")
 
 
 def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:
@@ -92,7 +100,9 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     if loaded is not None:
         net.to(loaded.device, loaded.dtype).requires_grad_(False)
         net.bind(
-            loaded.model.get_input_embeddings().weight, loaded.model.get_output_embeddings().weight
+            loaded.model.get_input_embeddings().weight,
+            loaded.model.get_output_embeddings().weight,
+            max(loaded.tokenizer.get_vocab().values()) + 1,
         )
         if loaded.device.type == "cpu":
             use_huge_pages()
@@ -153,7 +163,9 @@ def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -
         )
     if isinstance(config, BlockDrafterConfig):
         check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
-    elif config.hidden_size != target.get_text_config().hidden_size:
+        return
+    check_context_window(config, str(folder))
+    if config.hidden_size != target.get_text_config().hidden_size:
         raise UserError(
             f"{folder} has hidden size {config.hidden_size} and the target"
             f" {target.get_text_config().hidden_size}; choose a drafter made for this target."

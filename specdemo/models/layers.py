@@ -17,7 +17,7 @@ from transformers import LlamaConfig, PreTrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import UserError
-from .decoder import DecoderLayer, DecoderShape, KVCache, rotate, signed_sin
+from .decoder import DecoderLayer, DecoderShape, WindowCache, rotate, signed_sin
 from .linear import Linear
 from .scripted import ScriptedLayers, script_layers
 
@@ -29,6 +29,8 @@ class DrafterConfig(PreTrainedConfig):
 
     Args:
         qk_norm: per-head norm of queries and keys before rotation (Qwen3).
+        context_window: the most committed tokens before its own that it reads, which is what it was
+            trained on; None: all of them.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class DrafterConfig(PreTrainedConfig):
         rope_parameters: dict[str, Any] | None = None,
         max_position_embeddings: int = 8192,
         vocab_size: int = 49152,
+        context_window: int | None = None,
         **more: Any,
     ) -> None:
+        self.context_window = context_window
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.num_hidden_layers = num_hidden_layers
@@ -241,14 +245,24 @@ class TargetEmbeddings:
     norm: nn.RMSNorm
     rope: Rope
 
-    def bind(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
+    def bind(
+        self, embedding: torch.Tensor, head: torch.Tensor, known_ids: int | None = None
+    ) -> None:
         """Attach the target's ``embedding [V, H]`` and ``head [V, H]`` and build the fused layers;
         call again after training changed the weights.
+
+        Args:
+            known_ids: ids from this one on are unknown to the tokenizer (rows that pad the target's
+                head) and never proposed.
         """
         c, device, dtype = self.config, embedding.device, embedding.dtype
         self.embedding = embedding.detach()
-        ids, rows = self.draft_vocab, min(c.vocab_size, head.shape[0])
-        self.vocab_ids = None if ids is None else ids.to(head.device, torch.int64)
+        rows = min(c.vocab_size, head.shape[0], known_ids or head.shape[0])
+        ids = self.draft_vocab
+        self.vocab_ids = None
+        if ids is not None:
+            ids = ids.to(head.device, torch.int64)
+            self.vocab_ids = ids[ids < known_ids] if known_ids else ids
         self.head = Linear(head.detach()[:rows] if ids is None else head.detach()[self.vocab_ids])
         shape = DecoderShape(
             c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.rms_norm_eps
@@ -264,17 +278,22 @@ class TargetEmbeddings:
         real = ids is None and mask_id is not None and 0 <= mask_id < rows
         self.banned_column = mask_id if real else None
 
-    def new_cache(self, capacity: int) -> KVCache:
-        """An empty cache for ``capacity`` positions; it grows where a pass needs more."""
+    def new_cache(self, capacity: int) -> WindowCache:
+        """An empty cache for ``capacity`` positions, of which it holds the drafter's window; it
+        grows where a pass needs more.
+        """
         c = self.config
         self.rope_table.reserve(capacity)
-        return KVCache(
+        if c.context_window is not None:
+            capacity = min(capacity, c.context_window + WindowCache.SPARE)
+        return WindowCache(
             c.num_hidden_layers,
             c.num_key_value_heads,
             capacity,
             c.head_dim,
             self.embedding.dtype,
             self.embedding.device,
+            window=c.context_window,
         )
 
     @torch.no_grad()

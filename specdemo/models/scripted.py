@@ -49,12 +49,13 @@ class AttentionInputs(NamedTuple):
     """Who sees whom in one pass, as tensors: what ``engine.attention`` works with.
 
     Attributes:
-        end: slots before it are read.
+        first, end: the slots read, without ``end`` (of layout-invariant attention those that are
+            summed in float64).
         mask: additive or bool ``[G * n, slots read]``, None where every row sees all of them.
         invariant: whether it is layout-invariant attention; the fields below are only for that,
             where ``mask [G * n, end - first]`` is float64.
-        first: of the slots that are summed in float64. far_end: slots before it are the far part,
-            seen through ``far``; ``no_far [G * n]`` marks rows without one.
+        far_end: slots before it are the far part, seen through ``far``; ``no_far [G * n]`` marks
+            rows without one.
         scale: of the scores, one element in float64.
     """
 
@@ -139,8 +140,8 @@ def _layers(
         else:
             attended = F.scaled_dot_product_attention(
                 q,
-                layer_keys[None, :, : seen.end],
-                layer_values[None, :, : seen.end],
+                layer_keys[None, :, seen.first : seen.end],
+                layer_values[None, :, seen.first : seen.end],
                 attn_mask=seen.mask,
             )
         out = rows_of_heads(attended, n)

@@ -111,6 +111,7 @@ def check_drafter_config(
             f"{name} has a Markov head of rank {config.markov_rank!r}; it must be a whole number"
             f" from 0 to {MAX_RANK}."
         )
+    check_context_window(config, name)
     if nested.get("sample_from_anchor"):
         raise UserError(
             f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of"
@@ -131,6 +132,16 @@ def check_drafter_config(
             " does; choose another drafter."
         )
     check_mask_id(config.mask_token_id, text.vocab_size, tokenizer, eos_ids, name)
+
+
+def check_context_window(config: Any, name: str) -> None:
+    """The tokens a drafter reads at most: a whole number, or None for all of them."""
+    window = config.context_window
+    if window is not None and (type(window) is not int or not 1 <= window <= 1_000_000):
+        raise UserError(
+            f"{name} has context window {window!r}; it must be a whole number from 1 to 1,000,000,"
+            " or left out; correct context_window in its config.json."
+        )
 
 
 def _check_taps(ids: list[int], layers: int, name: str) -> None:

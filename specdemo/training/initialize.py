@@ -269,9 +269,18 @@ def initial_network(
     if reduced and from_drafter and net.draft_vocab is None:
         mask = getattr(net.config, "mask_token_id", None)
         net.draft_vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask).to(torch.int32)
+    row = rows.tokens.shape[1]
+    net.config.context_window = max(trained_window(row), net.config.context_window or 0)
     if kind == "markov":
         return with_head(net, args.rank), f"{phrase}, whose layers it keeps"
     return net, phrase
+
+
+def trained_window(row: int) -> int:
+    """The context a drafter trained on rows of ``row`` tokens should read at most: three quarters
+    of a row, as few of its blocks lie behind more (measured in docs/methods.md, “Long contexts”).
+    """
+    return max(1, row * 3 // 4)
 
 
 def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDrafter:
