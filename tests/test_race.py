@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import PROMPT, Proposes, Script, engine_for, oracle, tiny_engine, write
+from tiny_models import make_tiny_target
 
 from specdemo.engine import race
 from specdemo.engine.calibrate import equal_widths
 from specdemo.engine.exactness import check_exact, first_difference
 from specdemo.engine.lane import Lane
+from specdemo.engine.target import Target
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
 from specdemo.request import Request
@@ -133,10 +135,57 @@ class TestRace:
         refused.
         """
         engine = tiny_engine(max_position_embeddings=100)
-        done = self.run(engine, max_new_tokens=90)[-1].result
-        assert len(done["output_ids"]) == 100 - 9 - 64 and "27" in done["note"]
-        with pytest.raises(UserError, match="shorten"):
-            self.run(engine, prompt="a" * 90)
+        done = self.run(engine, max_new_tokens=98)[-1].result
+        assert len(done["output_ids"]) == 100 - 9 and "91" in done["note"]
+        with pytest.raises(UserError, match="at most 100 .*shorten"):
+            self.run(engine, prompt="a" * 100)
+
+    @pytest.mark.parametrize("length", [448, 500, 510, 511])
+    def test_exact_up_to_the_last_position(self, length):
+        """Behind a nearly full context the widest passes reach past the target's last position; as
+        many tokens as transformers writes, and the very same.
+        """
+        model = make_tiny_target()
+        target = Target(model)
+        with torch.inference_mode():
+            engine = engine_for(target, widths=equal_widths(target))
+        prompt = "".join("abcdefgh"[i * i % 7] for i in range(length))
+        ids = torch.tensor([engine.encode(prompt)])
+        text = model.generate(ids, max_length=512, do_sample=False)[0, length:].tolist()
+        assert len(text) == 512 - length
+        result = self.run(engine, prompt=prompt, max_new_tokens=64, check="exact")[-1].result
+        assert result["output_ids"] == text and result["identical"] and result["exact"]["identical"]
+        wide = [t if i % 3 else 0 for i, t in enumerate(text)] + [
+            5
+        ] * 40  # deeper than what is left
+        for drafts in (text + [7] * 40, wide):
+            lane = Lane(
+                engine,
+                Request("x", "ar"),
+                ids[0].tolist(),
+                len(text),
+                Proposes(oracle(drafts, length, 30)),
+            )
+            lane.prefill()
+            while not lane.finish:
+                lane.advance()
+            assert lane.output == text
+
+    def test_stop_is_looked_at_before_each_prefill(self):
+        """A race stopped before its start reads nothing, and one stopped after the first prefill
+        does not begin the second; neither has a figure that is no number.
+        """
+        for prefills in (0, 1):
+            cancel, events = threading.Event(), []
+            for event in race(tiny_engine(), Request("abcabcabc", "lookup"), cancel):
+                events.append(event)
+                if sum(isinstance(e, Prefill) for e in events) == prefills:
+                    cancel.set()
+            assert [type(e) for e in events] == [Start, *[Prefill] * prefills, Done]
+            done = events[-1]
+            assert done.stopped and done.result["finish_reason"] == "stopped"
+            assert done.result["spec"]["tokens_per_round"] == 0 and not done.result["speedup"]
+            assert parse_trace(dump_trace(events))
 
     def test_difference_is_named_with_its_gap(self):
         """C24: a lane that parts from the other is reported with the position and how near a tie it

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .parts.adaptive import EMA, Calibration, Cell, DraftingPolicy, Source
-from .parts.base import Context, Draft, Verdict
+from .parts.base import Context, Draft, NotFinite, Verdict
 from .parts.candidates import CandidateTable, frames
 from .parts.ngram import ContinuationIndex
 from .parts.params import MarkovHead, MethodParams
@@ -186,15 +186,22 @@ class Best:
         table = EMPTY_TABLE
         self.nodes, rate = self._grow(table, context)
         self.drafted = not self.params.adaptive or self._should_draft(context, self.nodes, rate)
+        broken = ""
         if self.drafted:
-            table = self.network.table(context, self.params.gamma, self.params.markov_head)
-            self.nodes, _ = self._grow(table, context)
+            try:
+                table = self.network.table(context, self.params.gamma, self.params.markov_head)
+                self.nodes, _ = self._grow(table, context)
+            except NotFinite as error:  # copies remain
+                broken = str(error)
+                context.remark(broken)
         # 2) what it cost
         self.pass_ms = context.pass_ms
         self.last_ms = (time.perf_counter() - began) * 1e3
         draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes])
         if context.record:
             self._annotate(draft, table)
+        if broken:
+            draft.notes["why"] = broken
         return draft
 
     def observe(self, verdict: Verdict) -> None:

@@ -70,9 +70,12 @@ class D2SD:
             self.second.start(capacity)
 
     def propose(self, context: Context) -> Draft:
+        from .parts.block_context import remark_window
+
         features = context.take_features()
         for drafter in dict.fromkeys((self.first, self.second)):
             drafter.extend(*features)
+            remark_window(drafter.net, context)
         # 1) the first block, and the likeliest rejection points in it
         table = self.first.table(
             context, self.params.gamma, self.params.markov_head, catch_up=False

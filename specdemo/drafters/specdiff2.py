@@ -90,6 +90,7 @@ class SpecDiff2:
             table = torch.zeros(len(rows), max(map(len, rows)), device=device)
             for i, row in enumerate(rows):
                 table[i, : len(row)] = torch.tensor([prob for _, prob in row])
+            table /= table.amax(1, keepdim=True)  # or a power of small numbers is 0
             drawn = torch.multinomial(
                 table ** (1 / p.temperature), more, replacement=True, generator=context.generator
             ).tolist()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..drafters.parts.base import Context, Draft, Drafter, Verdict
+from ..drafters.parts.base import Context, Draft, Drafter, NotFinite, Verdict
 from ..events import (
     ArToken,
     DraftMade,
@@ -88,6 +88,7 @@ class Lane:
         self.rounds = self.accepted = self.drafting_rounds = 0
         self.gaps: list[float] = []
         self.logits: list[torch.Tensor] = []
+        self.remarks: dict[str, None] = {}  # sentences about the drafter, each once, in order
         self.finish: FinishReason | None = None
 
     @property
@@ -189,19 +190,24 @@ class Lane:
     def _propose(self, drafter: Drafter) -> Draft:
         if self.limit - len(self.output) <= 1:
             return Draft()  # one token to go: the target writes it itself
-        return drafter.propose(
-            Context(
-                ids=self.ids,
-                take_features=self._take_features,
-                budget=self.engine.costs.max_rows - 1,
-                record=self.request.record,
-                rule=self.rule,
-                temperature=self.request.sampling.temperature,
-                generator=self.draft_rng,
-                pass_ms=self.engine.costs.pass_ms,
-                prompt_length=self.prompt_length,
-            )
+        sampling = self.request.sampling
+        context = Context(
+            ids=self.ids,
+            take_features=self._take_features,
+            budget=self.engine.costs.max_rows - 1,
+            record=self.request.record,
+            rule=self.rule,
+            temperature=0.0 if sampling.greedy else sampling.temperature,
+            generator=self.draft_rng,
+            pass_ms=self.engine.costs.pass_ms,
+            prompt_length=self.prompt_length,
+            remark=self.remarks.setdefault,
         )
+        try:
+            return drafter.propose(context)
+        except NotFinite as error:
+            context.remark(str(error))
+            return Draft(notes={"why": str(error)})
 
     def _take_features(self) -> tuple[torch.Tensor, int]:
         start = self.features_from

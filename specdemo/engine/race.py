@@ -28,6 +28,7 @@ from ..request import Request
 from .engine import Engine
 from .exactness import check_exact, first_difference
 from .lane import Lane
+from .target import BUCKETS
 
 
 def race(
@@ -37,8 +38,8 @@ def race(
     ``Done``.
 
     The lane whose clock is behind always moves next, so what is seen live is the true ratio.
-    ``cancel`` is looked at between rounds; closing the generator ends the race at once and leaves
-    the engine ready for the next one.
+    ``cancel`` is looked at before each prefill and between rounds; closing the generator ends the
+    race at once and leaves the engine ready for the next one.
     """
     prompt_ids = engine.encode(request.prompt)
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
@@ -54,12 +55,13 @@ def race(
                 lanes.append(Lane(engine, request, prompt_ids, limit, drafter))
             if request.sampling.seed % 2:
                 lanes.reverse()  # neither lane always meets the colder cache
-            for lane in lanes:
-                yield lane.prefill()
             stopped = False
-            while running := [lane for lane in lanes if not lane.finish]:
-                if cancel is not None and cancel.is_set():
-                    stopped = True
+            for lane in lanes:
+                if stopped := cancel is not None and cancel.is_set():
+                    break
+                yield lane.prefill()
+            while not stopped and (running := [lane for lane in lanes if not lane.finish]):
+                if stopped := cancel is not None and cancel.is_set():
                     break
                 yield from min(running, key=lambda lane: lane.clock).advance()
             done = _done(engine, request, lanes, stopped, note)
@@ -78,13 +80,15 @@ def race(
 
 def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str | None]:
     """How many new tokens fit behind the prompt, and a sentence if that is fewer than asked for."""
-    room = engine.target.max_positions - len(prompt_ids) - engine.costs.max_rows
+    # the last passes may reach past the target's last position: only with rows that cannot be kept
+    last = BUCKETS[-1] - engine.costs.max_rows  # of what a cache holds
+    room = min(engine.target.max_positions, last) - len(prompt_ids)
     if not prompt_ids:
         raise UserError("The prompt is empty; type a question or choose an example.")
     if room < 1:
         raise UserError(
-            f"The prompt has {len(prompt_ids)} tokens and this target reads at most"
-            f" {engine.target.max_positions}; shorten it."
+            f"The prompt has {len(prompt_ids)} tokens and prompt and answer together can have at"
+            f" most {len(prompt_ids) + room} with this target; shorten it."
         )
     if wanted > room:
         return room, (
@@ -145,12 +149,12 @@ def _done(
         "identical": None,
         "first_difference": None,
         "output_ids": answer.output,
-        "note": note,
+        "note": " ".join([*([note] if note else []), *answer.remarks]) or None,
     }
     if ar and spec:
         result["speedup"] = _speedup(_ar_totals(engine, ar), spec.totals())
         result["predicted_speedup"] = predicted_speedup(
-            len(spec.output) - 1, engine.costs.baseline_ms, spec.predicted_ms
+            max(len(spec.output) - 1, 0), engine.costs.baseline_ms, spec.predicted_ms
         )
         if request.rule == "match" or request.sampling.greedy:
             # as far as both got, if a person stopped them
@@ -179,7 +183,7 @@ def _spec_totals(lane: Lane) -> SpecTotals:
         "rounds": lane.rounds,
         "drafting_rounds": lane.drafting_rounds,
         "accepted_per_round": lane.accepted / rounds,
-        "tokens_per_round": (len(lane.output) - 1) / rounds,
+        "tokens_per_round": max(len(lane.output) - 1, 0) / rounds,
         "draft_seconds": lane.draft_seconds,
         "verify_seconds": lane.verify_seconds,
     }

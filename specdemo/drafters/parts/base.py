@@ -17,6 +17,18 @@ if TYPE_CHECKING:  # the annotations only; drafters never run the target or touc
     import torch
 
 
+class NotFinite(ArithmeticError):
+    """The numbers of one drafter pass are NaN or infinite, so nothing can be drafted from them. The
+    engine goes on without a draft; the message is a sentence for whoever reads the race.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The drafter's numbers are not finite, so nothing is drafted from them; fetch or train"
+            " it again."
+        )
+
+
 @dataclass
 class Draft:
     """Candidates of one round: a tree over the anchor. A chain is a tree without branches.
@@ -85,6 +97,8 @@ class Context:
         generator: randomness of the drafter, independent of the target's own noise.
         pass_ms: expected milliseconds of a target pass of that many rows, measured at load.
         prompt_length: how many of ``ids`` are the prompt.
+        remark: call it with a sentence that whoever reads the race should know; the engine says
+            each sentence once.
     """
 
     ids: list[int]
@@ -96,6 +110,7 @@ class Context:
     generator: torch.Generator | None = None
     pass_ms: Callable[[int], float] = lambda rows: 1.0
     prompt_length: int = 0
+    remark: Callable[[str], object] = lambda sentence: None
 
 
 @dataclass
@@ -134,7 +149,11 @@ class Drafter(Protocol):
         """Begin a new run and forget the last. ``capacity`` is the most positions it can reach."""
 
     def propose(self, context: Context) -> Draft:
-        """At most ``context.budget`` candidates; an empty draft makes this a plain round."""
+        """At most ``context.budget`` candidates; an empty draft makes this a plain round.
+
+        Raises:
+            NotFinite: the drafter's numbers are none; the engine makes it a plain round.
+        """
         ...
 
     def observe(self, verdict: Verdict) -> None:

@@ -17,7 +17,7 @@ from ...errors import UserError
 from ...models.block_drafter import MASK, BlockDrafter
 from ...models.markov import shortlist
 from .adaptive import EMA
-from .base import Context
+from .base import Context, NotFinite
 from .candidates import Candidates, CandidateTable
 from .params import P
 
@@ -79,6 +79,7 @@ class BlockContext:
         call, which may be several rounds ago.
         """
         self.extend(*context.take_features())
+        remark_window(self.net, context)
 
     def extend(self, features: torch.Tensor, start: int) -> None:
         """Extend the cache by ``features [n, len(layer_ids) * hidden]`` of the positions from
@@ -102,7 +103,7 @@ class BlockContext:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[..., H]`` to float32 ``[..., Vd]``; the mask token's column is −inf."""
         logits = self.net.logits(hidden).float()
-        if self.banned_column is not None:
+        if self.banned_column is not None and self.banned_column < logits.shape[-1]:
             logits[..., self.banned_column] = float("-inf")
         return logits
 
@@ -131,6 +132,9 @@ class BlockContext:
     def to_table(self, hidden: torch.Tensor, markov_head: bool = True) -> CandidateTable:
         """States ``[n, H]`` of neighbouring slots as candidates; with ``markov_head`` the drafter's
         Markov head, if it has one, conditions each slot on the token before it.
+
+        Raises:
+            NotFinite: a probability is not a number.
         """
         logits = self.logits(hidden)
         head = self.net.markov_tables if markov_head and len(hidden) > 1 else None
@@ -147,6 +151,8 @@ class BlockContext:
         packed = torch.cat(
             [t.flatten().double() for t in (ids, logp.exp(), next_probs, next_index)]
         ).cpu()
+        if not packed.isfinite().all():
+            raise NotFinite
         pairs = (n - 1) * many * kept
         ids, probs, next_probs, next_index = packed.split([n * wide, n * wide, pairs, pairs])
         # 3) the unconditional candidates beside the conditional ones
@@ -179,25 +185,31 @@ def top_candidates(
 ) -> list[Candidates]:
     """The ``k`` likeliest candidates of every position of ``[..., Vd]`` logits, positions
     flattened; one copy to the host. Probabilities are a float32 softmax over all ``Vd`` columns.
+
+    Raises:
+        NotFinite: a probability is not a number.
     """
     logits = logits.reshape(-1, logits.shape[-1])
     best, columns = logits.topk(min(k, logits.shape[-1]), dim=-1)
     probs = (best - logits.logsumexp(-1, keepdim=True)).exp()
     ids = columns if vocab_ids is None else vocab_ids[columns]
-    packed = torch.stack((ids.double(), probs.double())).tolist()
+    packed = torch.stack((ids.double(), probs.double())).cpu()
+    if not packed.isfinite().all():
+        raise NotFinite
     return [
         [(int(i), p) for i, p in zip(*row, strict=True) if p > 0]
-        for row in zip(*packed, strict=True)
+        for row in zip(*packed.tolist(), strict=True)
     ]
 
 
 def choose_columns(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
     """One column of every row of ``[..., Vd]`` logits: the argmax, or, given a context, one sampled
-    at its temperature with its generator.
+    at its temperature with its generator. Rows that are not numbers give any column, for
+    :func:`top_candidates` to find them.
     """
     if context is None or context.temperature <= 0:
         return logits.argmax(-1)
-    probs = (logits / context.temperature).softmax(-1).reshape(-1, logits.shape[-1])
+    probs = tempered(logits, context.temperature).reshape(-1, logits.shape[-1]).nan_to_num(1.0)
     where = probs.device if context.generator is None else context.generator.device
     return (
         torch.multinomial(probs.to(where), 1, generator=context.generator)
@@ -210,7 +222,12 @@ def proposal_probs(logits: torch.Tensor, temperature: float, columns: torch.Tens
     """q: the distribution ``[n, Vd]`` that :func:`choose_columns` drew ``columns [n]`` from;
     one-hot at temperature 0.
     """
-    return (logits / temperature).softmax(-1) if temperature > 0 else one_hot(columns, logits)
+    return tempered(logits, temperature) if temperature > 0 else one_hot(columns, logits)
+
+
+def tempered(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """The softmax of ``logits / temperature``, where the quotient itself may overflow."""
+    return ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
 
 
 def one_hot(columns: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -225,6 +242,16 @@ def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) 
     out = probs.new_zeros(probs.shape[0], vocab_size)
     out[:, vocab_ids] = probs
     return out
+
+
+def remark_window(net: Any, context: Context) -> None:
+    """Tell whoever reads the race where the text is longer than what ``net`` reads."""
+    window = getattr(net.config, "context_window", None)
+    if window is not None and len(context.ids) - 1 > window:  # without the anchor
+        context.remark(
+            f"The text is longer than what the drafter was trained on, so it reads only the last"
+            f" {window} tokens; its drafts may be worse than early in the text."
+        )
 
 
 def _column(vocab_ids: torch.Tensor | None, token_id: int | None) -> int | None:
