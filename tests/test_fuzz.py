@@ -22,7 +22,7 @@ from specdemo.engine.target import Target
 from specdemo.errors import UserError
 from specdemo.events import Done
 from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
-from specdemo.request import LANES, RULES, Request
+from specdemo.request import LANES, RULES, Request, Sampling
 from specdemo.traces import dump_trace, parse_trace
 from specdemo.ui.controls import Limits
 from specdemo.ui.jobs import RaceForm, make_job
@@ -78,7 +78,10 @@ def engine():
         | {"tokenizer": make_byte_tokenizer(TEMPLATE)}
     )
     engine.loaded.pair = SimpleNamespace(
-        id="tiny", drafters={"block": "b", "ar": "a"}, thinking=None, blocked=None
+        id="tiny",
+        drafters={"block": "hub:tiny/block", "ar": "hub:tiny/ar"},
+        thinking=None,
+        blocked=None,
     )
     return engine
 
@@ -154,7 +157,7 @@ def check_race(events):
     done = events[-1]
     assert isinstance(done, Done) and done.result["identical"] in (True, None)
     if done.result["ar"] and done.result["spec"]:
-        greedy = events[0].sampling["temperature"] == 0
+        greedy = Sampling(**events[0].sampling).greedy
         assert done.result["identical"] is (
             True if events[0].rule == "match" or greedy else None
         ), done.result
@@ -235,7 +238,8 @@ def through_the_command_line(engine, odd, capsys, monkeypatch):
         json.loads(said.out, parse_constant=pytest.fail)
         return True
     *answer, sentence = said.err.splitlines()  # a race may be refused behind its first tokens
-    assert code in (1, 2) and bool(answer) <= bool(events) and sentence.startswith("specdemo: ")
+    assert code in (1, 2) and bool(answer) <= bool(events), said.err
+    assert sentence.startswith("specdemo: ")
     return check_sentence(sentence)
 
 
