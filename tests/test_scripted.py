@@ -164,34 +164,38 @@ def test_without_it_the_layers_run_eagerly(why, monkeypatch):
 
 
 def block_states(net: BlockDrafter) -> list[torch.Tensor]:
-    """One block and several at once behind three contexts, and behind a part of the last one."""
+    """One block and several at once behind four contexts, and behind a part of each."""
     torch.manual_seed(1)
-    features = torch.randn(90, len(net.layer_ids) * net.config.hidden_size).to(net.embedding)
+    features = torch.randn(96, len(net.layer_ids) * net.config.hidden_size).to(net.embedding)
     found, cache = [], net.new_cache(100)
-    for start, end in ((0, 0), (0, 3), (3, 90)):
+    for start, end in ((0, 0), (0, 3), (3, 90), (90, 96)):
         net.extend(cache, features[start:end], start)
         for blocks, width in ((1, 2), (1, 8), (4, 8)):
             ids = torch.full((blocks, width), MASK)
             ids[:, 0], ids[-1, 1] = 11, 12
             found.append(net.hidden(ids, end, cache))
             found.append(net.hidden(ids, end // 2, cache))
-    return [*found, cache.keys[:, :, :90].clone(), cache.values[:, :, :90].clone()]
+    return [*found, *(x[:, :, : cache.length].clone() for x in (cache.keys, cache.values))]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("layout", ["own", "shared"])  # without and with norms of q and k
-def test_a_block_drafters_pass_has_the_eager_bits(layout, dtype):
-    net = make_tiny_drafter(make_tiny_target().to(dtype), layout)
+def test_a_block_drafters_pass_has_the_eager_bits(layout, window, dtype):
+    target = make_tiny_target().to(dtype)
+    net = make_tiny_drafter(target, layout, context_window=window)
     ours, net.scripted = block_states(net), None
     for a, b in zip(ours, block_states(net), strict=True):
         assert torch.equal(a, b) and a.isfinite().all()
 
 
-def test_an_autoregressive_drafters_pass_has_the_eager_bits():
+@pytest.mark.parametrize("window", [None, 6])
+def test_an_autoregressive_drafters_pass_has_the_eager_bits(window):
     target = make_tiny_target().to(torch.bfloat16)
     shape = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=VOCAB)
+    shape |= dict(num_attention_heads=4, num_key_value_heads=2, context_window=window)
     torch.manual_seed(0)
-    net = ArDrafter(ArDrafterConfig(num_attention_heads=4, num_key_value_heads=2, **shape)).eval()
+    net = ArDrafter(ArDrafterConfig(**shape)).eval()
     net.bind(target.get_input_embeddings().weight, target.get_output_embeddings().weight)
 
     def logits() -> torch.Tensor:
