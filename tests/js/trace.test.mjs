@@ -101,6 +101,7 @@ test("what a trace cannot hold is passed over or made harmless", () => {
     ],
   );
   assert.equal(trace.done.speedup, null);
+  assert.equal(trace.done.note, "");
 });
 
 test("a saved trace holds the events as they came", () => {

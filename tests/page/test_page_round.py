@@ -91,6 +91,14 @@ def test_the_speed_up_says_who_runs_on_borrowed_weights(exported):
         expect(page.locator(".sd-facts")).to_contain_text(made)  # in full
 
 
+def test_the_end_of_a_race_says_what_its_note_says(exported):
+    """For instance that the text is longer than what the drafter was trained on."""
+    events = list(fake_events(tokens=20))
+    events[-1].result["note"] = "The drafter reads only the last 432 tokens <b>."
+    page = exported(events, reduced_motion="reduce")
+    expect(page.locator(".sd-weights-note")).to_have_text(events[-1].result["note"])
+
+
 def test_a_long_prompt_ends_in_an_ellipsis_and_opens(exported):
     prompt = "Tell me about the lighthouse and its keeper. " * 20
     page = exported(list(fake_events(prompt=prompt, tokens=20)), width=390, reduced_motion="reduce")

@@ -111,6 +111,7 @@ const TYPED = {
       difference: maybe(difference.position),
       top2_gap: maybe(difference.top2_gap),
       stopped: e.stopped === true,
+      note: str(result.note),
     };
   },
 };

@@ -50,10 +50,10 @@ export class Score {
     const done = state.ended ? trace.done : null;
     const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
     this.updateSpeed(trace, state, rounds, done);
-    const weights = borrowedWeights(trace.start);
-    this.weightsNote.textContent = weights
-      ? "Runs on borrowed weights: none are trained for this method yet."
+    const borrowed = borrowedWeights(trace.start)
+      ? "Runs on borrowed weights: none are trained for this method yet. "
       : "";
+    this.weightsNote.textContent = borrowed + (done?.note ?? "");
     const mean = (value) => (rounds.length ? (sum(rounds, value) / rounds.length).toFixed(2) : "–");
     this.perRound.textContent = mean((r) => r.count);
     this.accepted.textContent = mean((r) => r.accepted);
