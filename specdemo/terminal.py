@@ -28,11 +28,11 @@ STYLES = {
     "rejected": "dim strike",
 }
 LEGEND = {
-    "accepted": "accepted draft",
+    "accepted": "accepted draft token",
     "correction": "target's correction",
     "bonus": "bonus token",
     "plain": "plain token",
-    "rejected": "rejected draft",
+    "rejected": "rejected draft token",
 }
 # The one-row kernel is named as the baseline where it beats the plain lane by more than this: two
 # runs of one and the same kernel differ by about 1 %.
@@ -46,8 +46,8 @@ class Printer:
     """Prints the speculative lane as it grows. Model text is printed as text: markup in it is never
     interpreted, control characters in it never reach the terminal.
 
-    Rejected drafts are shown, before what replaced them, only on a terminal: in a file they could
-    not be told from the answer.
+    Rejected draft tokens are shown, before what replaced them, only on a terminal: in a file they
+    could not be told from the answer.
     """
 
     def __init__(self, console: Console):
@@ -95,7 +95,7 @@ def print_summary(console: Console, result: RaceResult) -> None:
     """
     title = f"{result['method']} on {result['pair']}, {result['dtype']}, {result['hardware']}"
     table = Table("lane", title=Text(printable(title)), title_justify="left")
-    for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "kept/round"):
+    for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "acc/round"):
         table.add_column(heading, justify="right")
     if ar := result["ar"]:
         table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")

@@ -40,7 +40,7 @@ STEPS: list[dict[str, Any]] = [
             " pass.",
         ],
         "look": (
-            "the right lane. One round is the run of underlined drafts and the box behind it, the"
+            "the right lane. One round is a run of underlined draft tokens and, after it, the boxed"
             " token that the target adds: all of them come from one target pass."
         ),
         "trace": "block",
@@ -64,8 +64,7 @@ STEPS: list[dict[str, Any]] = [
         ),
         "teacher": [
             "Compare with autoregressive drafting: there each drafted token needs a pass of the"
-            " drafter, so long drafts are expensive. Here a longer draft takes hardly longer to"
-            " draft.",
+            " drafter, so long drafts are expensive. Here a longer draft costs about the same.",
             "Verifying it takes somewhat longer: on the machine of this recording a pass"
             " of the target takes {pass_1} over 1 row, {pass_16} over 16 rows and {pass_64} over"
             " 64 rows.",
@@ -96,8 +95,8 @@ STEPS: list[dict[str, Any]] = [
             "If a draft is accepted to its end, the target's next token is added: the bonus.",
         ],
         "look": (
-            "the shapes: underlined = accepted draft, dashed box with ▲ = correction, double line"
-            " with + = bonus, struck through = rejected."
+            "the shapes: underlined = accepted draft token, dashed box with ▲ = correction, double"
+            " line with + = bonus, struck through = rejected."
         ),
         "trace": "block",
         "moment": {"round": "broken", "stage": "verify"},
@@ -106,9 +105,9 @@ STEPS: list[dict[str, Any]] = [
     {
         "title": "Why it is lossless",
         "text": [
-            "The target decides every token. A drafted token is accepted only if the target chooses"
-            " the same token at that position, also when it samples: the random number of a"
-            " position is drawn once and is the same in both lanes.",
+            "The target decides every token. Under the rule “match” a drafted token is accepted"
+            " only if the target chooses the same token at that position, also when it samples: the"
+            " random number of a position is drawn once and is the same in both lanes.",
             "So both lanes write the same text, token for token. The drafter changes the speed,"
             " never the text.",
         ],
@@ -127,7 +126,7 @@ STEPS: list[dict[str, Any]] = [
             "question": "What happens to the text if the drafter is very bad?",
             "options": ["It gets worse", "It stays the same, only slower", "It stops"],
             "answer": 1,
-            "why": "Wrong drafts are rejected. A bad drafter costs time, not quality.",
+            "why": "Wrong draft tokens are rejected. A bad drafter costs time, not quality.",
         },
     },
     {
@@ -152,10 +151,10 @@ STEPS: list[dict[str, Any]] = [
         "text": [
             "After the first rejected token the rest of the draft is lost. Take the drafter's"
             " confidence cᵢ, its own probability of the token that it drafts at position i, for the"
-            " chance that the target accepts it. Then the draft breaks right behind position i with"
+            " chance that the target accepts it. Then position i is the last one accepted with"
             " the probability r(i) = c₁·c₂…cᵢ·(1 − cᵢ₊₁).",
-            "A second draft that starts at the likeliest of these positions costs one more pass of"
-            " the drafter for all of them together.",
+            "Second drafts that start at the likeliest of these positions cost one more drafter"
+            " pass, for all of them together.",
         ],
         "look": (
             "the bars above the tree. The bar before the first draft is r(0): that very draft is"
@@ -191,7 +190,9 @@ STEPS: list[dict[str, Any]] = [
             "Whether the drafts get better depends on the drafter's training, and these recordings"
             " run on borrowed weights: {borrowed}.",
         ],
-        "look": "accepted drafts per round against the speed-up. Does every step gain something?",
+        "look": (
+            "accepted draft tokens per round against the speed-up. Does every step gain something?"
+        ),
         "trace": "specdiff",
         "moment": {"at": "end"},
         "points": ["speedup", "chart-cost"],

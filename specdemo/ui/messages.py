@@ -60,7 +60,7 @@ class _Tagged:
 @dataclass(frozen=True)
 class Queued(_Tagged):
     """Run was pressed. ``request`` is None where it cannot run; its turn then ends in an
-    :class:`Error`. ``text`` says how many races are before it, if any.
+    :class:`Error`. ``text`` says how many races are ahead of it, if any.
     """
 
     request: dict[str, Any] | None

@@ -31,8 +31,8 @@ from .readers import UNREAD, Readers
 from .streaming import LOCAL_BROWSER_INTERVAL, WINDOW_INTERVAL, Runs, windows
 
 BROKEN = (
-    "Something went wrong inside SpecDemo; the details are in the log of the program. Press Run to"
-    " try again."
+    "Something went wrong inside SpecDemo; the details are in the server log. Press Run to try"
+    " again."
 )
 MAX_LAST = 1000  # pages of which the last form is remembered
 # how long a turn may wait until a pair that is not here is fetched, while another is in memory
@@ -282,14 +282,14 @@ class Server:
         try:
             for message, fraction in self.engines.wait(pair):
                 yield progress_text(message, fraction)
-            yield "Model in memory."
+            yield "Model loaded."
         except UserError as error:
             yield f"{error} The recordings and the lesson work without a model."
         except Exception:
             traceback.print_exc()
             yield (
-                "The model could not be loaded; the details are in the log of the program. The"
-                " recordings and the lesson work without it."
+                "The model could not be loaded; the details are in the server log. The recordings"
+                " and the lesson work without it."
             )
 
 
@@ -307,7 +307,7 @@ def session_of(request: gr.Request) -> str:
 def _position_text(position: int, stepping: bool) -> str:
     if position:
         races = "One race is" if position == 1 else f"{position} races are"
-        return f"{races} before yours; it starts by itself, and Stop takes you out of the queue."
+        return f"{races} ahead of yours; it starts by itself, and Stop takes you out of the queue."
     return "Starting, one round at a time …" if stepping else ""
 
 

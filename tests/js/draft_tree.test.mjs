@@ -135,7 +135,7 @@ test("columns of the lattice: those searched, else those of the block", () => {
   assert.ok(x > layout.step && y > layout.centre(1, 1)[1], "what is no candidate stands below");
 });
 
-test("what is not checked yet: masks, then the main branch", () => {
+test("what is not verified yet: masks, then the main branch", () => {
   const trace = fold(smallRace());
   const kinds = (cells) => cells.map((cell) => cell.kind);
   assert.deepEqual(kinds(pendingCells(trace, trace.rounds[0], "denoise", 1)), [

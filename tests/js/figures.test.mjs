@@ -43,7 +43,7 @@ test("rounds that took twice their time are a busy machine", () => {
   assert.equal(figures.slowdown(trace, trace.rounds), 0, "two rounds tell nothing");
 });
 
-test("acceptance by depth counts what was drafted and what was looked at", () => {
+test("acceptance by depth counts what was drafted and what was reached", () => {
   const trace = fold(smallRace());
   assert.deepEqual(figures.acceptanceByDepth(trace.rounds), [
     { depth: 1, drafted: 1, tested: 1, kept: 1 },
@@ -74,9 +74,12 @@ test("a race of fewer than eight tokens has no speed-up", () => {
 
 test("words for a speed-up", () => {
   const trace = fold(smallRace());
-  assert.equal(figures.speedWords(trace, 2, false), "faster than plain decoding");
+  assert.equal(figures.speedWords(trace, 2, false), "the speed of plain decoding");
   assert.equal(figures.speedWords(trace, 0.5, false), "the speed of plain decoding: slower here");
   assert.equal(figures.speedWords(trace, 1, true), "the speed of plain decoding");
   trace.start.method = "ar";
-  assert.equal(figures.speedWords(trace, 2, false), "plain decoding against itself: noise");
+  assert.equal(
+    figures.speedWords(trace, 2, false),
+    "plain decoding against itself: any difference is timing noise",
+  );
 });

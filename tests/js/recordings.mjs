@@ -37,5 +37,5 @@ export function fold(events) {
   return trace;
 }
 
-/** A race of two rounds: a tree of which two drafts are accepted, then a round without a draft. */
+/** A race of two rounds: a tree of which two tokens are accepted, then a round without a draft. */
 export const smallRace = () => JSON.parse(SMALL_RACE);

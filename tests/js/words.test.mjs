@@ -77,15 +77,15 @@ test("what happened in a round", () => {
   assert.equal(summary(trace, first, "denoise"), "Denoising: 3 positions at once, 1 step.");
   assert.equal(
     summary(trace, first, "draft"),
-    "The drafter proposed 4 tokens in a tree in 10.0 ms. Next, the target checks all of them in one pass.",
+    "The drafter proposed 4 tokens in a tree in 10.0 ms. Next, the target verifies all of them in one pass.",
   );
   assert.equal(
     summary(trace, first, "verify"),
-    "The drafter proposed 4 tokens in a tree in 10.0 ms. The target read 8 rows in one pass of 25.0 ms and kept 2. Then it put its own “t4” where the draft went wrong.",
+    "The drafter proposed 4 tokens in a tree in 10.0 ms. The target verified 4 draft tokens (8 rows with the anchor and padding) in one pass of 25.0 ms and accepted 2. It replaced the first rejected token by “t4”.",
   );
   assert.equal(
     summary(trace, second, "verify"),
-    "Nothing was drafted (it does not pay). The target read 1 row in one pass of 0.0 ms. It wrote “t5” itself.",
+    "Nothing was drafted (it does not pay). The target's pass of 1 row took 0.0 ms. It generated “t5” itself.",
   );
 });
 
@@ -94,28 +94,28 @@ test("what a round without a draft says in every view", () => {
   assert.equal(nothingDrafted(first), null);
   assert.equal(
     nothingDrafted(second),
-    "Nothing was drafted in this round (it does not pay): the target wrote one token alone. Choose another round above.",
+    "Nothing was drafted in this round (it does not pay): the target generated one token alone. Choose another round above.",
   );
 });
 
-test("who settled a token: a denoising step or the Markov head", () => {
+test("who filled in a token: a denoising step or the Markov head", () => {
   const trace = fold(smallRace());
   const [{ frames }] = trace.rounds;
   frames.push({ ...frames[0], step: 1, label: "Markov head" });
   const line = (step) =>
-    tokenLines(trace, { ...trace.spec[1], step }, 1).find((text) => text.includes("settled"));
-  assert.equal(line(0), "settled in denoising step 1");
-  assert.equal(line(1), "settled by the Markov head, after the denoising");
+    tokenLines(trace, { ...trace.spec[1], step }, 1).find((text) => /unmasked|chosen/.test(text));
+  assert.equal(line(0), "unmasked at denoising step 1");
+  assert.equal(line(1), "chosen by the Markov head, after denoising");
 });
 
 test("lines about a token and about a candidate", () => {
   const trace = fold(smallRace());
   const token = tokenLines(trace, trace.spec[1], 1);
-  assert.deepEqual(token[1], ["accepted: drafted, and the target agreed", "accepted"]);
+  assert.deepEqual(token[1], ["accepted: a draft token that the target accepted", "accepted"]);
   assert.ok(token.includes("round 1 of 2"));
   const candidate = candidateLines(trace, trace.rounds[0], 2);
   assert.deepEqual(candidate[0], ["nine", "head"]);
   assert.deepEqual(candidate[1], ["rejected: the target chose another token here", "rejected"]);
-  assert.ok(candidate.includes("3 after the anchor · from block"));
+  assert.ok(candidate.includes("depth 3 · from block"));
   assert.ok(candidate.includes("the target's own choice here: “#4”"));
 });

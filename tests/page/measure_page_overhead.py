@@ -61,9 +61,7 @@ def opened(browser, url: str, method: str) -> dict:
     page.set_default_timeout(180_000)
     page.goto(f"{url}/?method={method}")
     view_of(page)
-    page.wait_for_function(
-        "document.querySelector('#status').textContent.includes('Model in memory')"
-    )
+    page.wait_for_function("document.querySelector('#status').textContent.includes('Model loaded')")
     fill(page, "prompt", PROMPT)
     press(page, "Run")
     page.locator("#race-view .sd-badge", has_text="live").wait_for()

@@ -178,7 +178,7 @@ def test_calls_of_the_endpoint_are_counted_before_a_visitors_race(page):
 
     form = RaceForm("Hi", "block", "fake", "match", 16, 0, 1, 0, {})
     message = demo.races.enter(type("Request", (), client), form)
-    assert message["text"].startswith("One race is before yours")
+    assert message["text"].startswith("One race is ahead of yours")
     backend.gate.set()
 
 

@@ -51,7 +51,7 @@ def test_every_method_shows_its_round(exported, method):
             "what the head changed is marked"
         )
         page_state(page, "view.player.go(1)")
-        expect(page.locator(".sd-say")).to_contain_text("Markov head lets each word follow")
+        expect(page.locator(".sd-say")).to_contain_text("Markov head conditions each token")
     if method == "diffuspec":
         page.get_by_role("tab", name="Lattice").click()
         assert page.locator(".sd-way-chosen").count() == 1
@@ -120,7 +120,7 @@ def test_tokens_are_reached_and_spoken_by_keyboard(exported):
     )
     tip = page.locator(".sd-tip")
     expect(tip).to_be_visible()
-    for words in ("p = 90 %", "q = 60 %", "place 1 among", "step 1", "position 1"):
+    for words in ("p = 90 %", "q = 60 %", "rank 1 among", "step 1", "position 1"):
         expect(tip).to_contain_text(words)
     page.keyboard.press("Enter")
     assert page_state(page, "view.state.round.index") == 0
@@ -183,7 +183,10 @@ def test_words_beside_the_speed_up(exported):
         )
         assert float(note.split("×")[0]) == pytest.approx(float(times[:-1]) * 21 / 14, abs=0.02)
     for events, said in (
-        (fake_events(method="ar", tokens=20), "plain decoding against itself: noise"),
+        (
+            fake_events(method="ar", tokens=20),
+            "plain decoding against itself: any difference is timing noise",
+        ),
         (fake_events(tokens=7), "too short for a speed-up"),
         (fake_events(tokens=1), "too short for a speed-up"),
     ):

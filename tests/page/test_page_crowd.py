@@ -36,7 +36,7 @@ def test_two_visitors_wait_in_line_and_both_finish(assets, open_page, serve):
     prompts[two] = "Changed my mind"
     fill(two, "prompt", prompts[two])
     press(two, "Run")
-    expect(two.locator("#race-view .sd-banner")).to_contain_text("One race is before yours")
+    expect(two.locator("#race-view .sd-banner")).to_contain_text("One race is ahead of yours")
     held.gate.set()
     for page, prompt in prompts.items():
         page.wait_for_function(

@@ -186,7 +186,7 @@ def test_the_page_says_what_it_is_to_a_screen_reader(drawn):
         expect(page.get_by_role(role, name=name)).to_have_count(1)
     page.evaluate("document.getElementById('race').specdemo.openRound(0)")
     expect(page.locator(".sd [aria-live=polite]")).to_have_text(
-        "Round 1: 3 drafts accepted, 4 tokens written."
+        "Round 1: 3 draft tokens accepted, 4 tokens generated."
     )
     unnamed = page.evaluate(
         "[...document.querySelectorAll('.sd button, .sd input, .sd select, .sd"

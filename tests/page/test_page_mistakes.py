@@ -250,9 +250,9 @@ def test_a_full_line_says_how_many_are_before(held, open_page):
         press(page, "Run")
         if page is first:
             page.wait_for_function(RUNS)
-    expect(second.locator("#race-view .sd-banner")).to_contain_text("One race is before yours")
+    expect(second.locator("#race-view .sd-banner")).to_contain_text("One race is ahead of yours")
     waiting = second.locator("#status")
-    expect(waiting).to_have_attribute("data-waiting", re.compile("One race is before yours"))
+    expect(waiting).to_have_attribute("data-waiting", re.compile("One race is ahead of yours"))
     tracker = second.locator("[data-testid=status-tracker]", has_text="queue:")  # Gradio's own
     assert tracker.evaluate_all("(all) => all.every((one) => getComputedStyle(one).opacity == 0)")
     backend.gate.set()
@@ -285,7 +285,10 @@ def test_the_baseline_is_named_where_it_is_not_the_left_lane(served, open_page, 
     page = open_page(served, reduced_motion="reduce")
     view = view_of(page)
     for one_row, note in (
-        (14.0, "vs. left lane; speed-up is measured against the faster one-row baseline"),
+        (
+            14.0,
+            "vs. left lane, which runs wider, padded passes so that its bits match verification",
+        ),
         (20.9, ""),
     ):
         file = tmp_path / "t.json"
@@ -367,7 +370,7 @@ def test_a_race_stopped_while_its_model_loads_says_so_and_nothing_else(serve, as
     expect(view.locator(".sd-badge-live")).to_have_count(0)
     backend.weights.set()
     # its loading went on, and said so elsewhere
-    expect(page.get_by_text("Model in memory.")).to_be_visible()
+    expect(page.get_by_text("Model loaded.")).to_be_visible()
     expect(view.locator(".sd-banner")).to_have_text(
         "Stopped before the race began; Run starts it again."
     )

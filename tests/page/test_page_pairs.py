@@ -52,7 +52,7 @@ def test_a_pair_that_is_not_there_leaves_the_other_in_memory(server):
     assert list(server.loading("slow")) == [
         "Another pair is not on this computer; it is fetched when you press **Run**."
     ]
-    assert list(server.loading("fake")) == ["Model in memory."]
+    assert list(server.loading("fake")) == ["Model loaded."]
     assert ended(server, "fake") and server.engines.ready("fake"), "nothing is loaded again"
 
 

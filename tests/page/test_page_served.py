@@ -22,7 +22,7 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):
     page = open_page(served)
     view = view_of(page)
     expect(view.locator(".sd-badge")).to_have_text("recording")
-    expect(page.locator("#status")).to_contain_text("Model in memory")
+    expect(page.locator("#status")).to_contain_text("Model loaded")
     fill(page, "prompt", "Go slowly and wait here")
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("live")

@@ -297,7 +297,7 @@ def test_races_of_a_worker_process_are_plain_and_its_errors_come_through():
 def test_every_message_is_told_apart_by_its_type_and_from_the_one_before():
     run = Run("x", request={"prompt": "Hello"})
     messages = [
-        Queued(None, "One race is before yours."),
+        Queued(None, "One race is ahead of yours."),
         Status("Loading", run),
         Events(run, 0, "[]"),
         Error("It is refused.", run),

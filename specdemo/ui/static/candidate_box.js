@@ -15,7 +15,7 @@ export const lettersIn = (width) => Math.floor(width / LETTER);
  *
  * `box` is {x, y, w, h, id, p, status, node, chosen, pick}: place and size, token id, the drafter's
  * probability or null, the target's verdict or null, the node or -1, whether it lies on the path
- * sent, whether the target chose it.
+ * verified, whether the target chose it.
  */
 export function candidateBox(trace, box) {
   const { x, y, w, h, p, status, node } = box;

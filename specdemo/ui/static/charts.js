@@ -26,23 +26,23 @@ function tokensOverTime(trace, shown, t) {
     yhigh: Math.max(trace.ar.length, trace.spec.length, 4),
     xlabel: "seconds on each lane's own clock",
     ylabel: "tokens",
-    label: `Tokens against time: plain ${ar.length}, drafted ${spec.length} at ${seconds(t)}`,
+    label: `Tokens against time: plain decoding ${ar.length}, speculative lane ${spec.length} at ${seconds(t)}`,
   });
   curve(plot, stairs(ar), "sd-l-ar");
   curve(plot, stairs(spec), "sd-l-spec");
   return figure(
     "chart-time",
     "Tokens against time",
-    "Steeper is faster; a jump is a round that kept several drafts.",
+    "Steeper is faster; a jump is a round that accepted several draft tokens.",
     plot.svg,
     [
-      ["sd-l-ar", "plain"],
-      ["sd-l-spec", "drafted"],
+      ["sd-l-ar", "plain decoding"],
+      ["sd-l-spec", "speculative lane"],
     ],
   );
 }
 
-/** Tokens written against time, [[t, n], ...]. */
+/** Tokens generated against time, [[t, n], ...]. */
 export function stairs(tokens) {
   return tokens.flatMap((token, i) => {
     const top = [token.t, i + 1];
@@ -58,8 +58,8 @@ function speedupChart(trace, rounds) {
   const plot = axes({
     xhigh: width,
     yhigh: Math.max(2, ...points.map((p) => p[1]), ...predicted.map((p) => p[1])) * 1.05,
-    xlabel: "tokens written",
-    ylabel: "times faster",
+    xlabel: "tokens generated",
+    ylabel: "times plain decoding",
     label: `Speed-up as it evolves: ${last ? times(last[1]) : "none yet"}`,
   });
   level(plot, width, 1);
@@ -79,7 +79,7 @@ function speedupChart(trace, rounds) {
 
 function speedupNote(measured, predicted) {
   if (!measured)
-    return "Clock of plain decoding (the faster of the left lane and the one-row baseline) ÷ clock of the drafted lane, for the same number of tokens.";
+    return "Clock of plain decoding (the faster of the left lane and the one-row baseline) ÷ clock of the speculative lane, for the same number of tokens.";
   const [tokens, ratio] = measured;
   const beside = predicted
     ? `, predicted ${times(predicted[1])} from tokens per round and the costs measured at load`
@@ -105,7 +105,7 @@ function tokensPerRound(trace, rounds) {
     yhigh: Math.max(2, ...rounds.map((r) => r.count)),
     xlabel: "round",
     ylabel: "tokens",
-    label: "Tokens written in each round",
+    label: "Tokens generated in each round",
   });
   const width = Math.max(1, band(all) * 0.8);
   rounds.forEach((r, i) => {
@@ -117,10 +117,10 @@ function tokensPerRound(trace, rounds) {
   const count = rounds.length ? mean((r) => r.count) : 0;
   if (rounds.length) level(plot, all, count);
   const note = rounds.length
-    ? `${count.toFixed(2)} tokens per round, of which ${mean((r) => r.accepted).toFixed(2)} accepted drafts.`
-    : "Accepted drafts plus the target's own token.";
+    ? `${count.toFixed(2)} tokens per round, of which ${mean((r) => r.accepted).toFixed(2)} accepted draft tokens.`
+    : "Accepted draft tokens plus the target's own token.";
   return figure("chart-rounds", "Tokens per round", note, plot.svg, [
-    ["sd-b-kept", "accepted drafts"],
+    ["sd-b-kept", "accepted draft tokens"],
     ["sd-b-own", "target's own"],
   ]);
 }
@@ -131,7 +131,7 @@ function acceptanceChart(trace, rounds) {
   const plot = axes({
     xhigh: Math.max(rows.length, 1),
     yhigh: 100,
-    xlabel: "place in the draft",
+    xlabel: "position in the draft",
     ylabel: "%",
     xbands: true,
     label: `Acceptance by position: ${first.join(", ")}`,
@@ -149,11 +149,11 @@ function acceptanceChart(trace, rounds) {
   return figure(
     "chart-accept",
     "Acceptance by position",
-    "Of all rounds that drafted this far, and of those in which the target still looked here (everything before was right).",
+    "Share accepted: of all rounds that drafted this far, and of those in which everything before this position was accepted.",
     plot.svg,
     [
       ["sd-b-kept", "of drafted"],
-      ["sd-b-tested", "of looked at"],
+      ["sd-b-tested", "of reached"],
     ],
   );
 }
@@ -187,8 +187,8 @@ function timeChart(trace, rounds) {
   const [draft, verify, rest] = PARTS.map(({ key }) => sum(rounds, (r) => ms(r, key)));
   const all = draft + verify + rest;
   const note = all
-    ? `Drafting ${percent(draft / all)}, verifying ${percent(verify / all)} (the target's pass, acceptance, its cache), the rest ${percent(rest / all)} (telling the drafter the verdict); ${seconds(all / rounds.length / 1000)} a round.`
-    : "Drafting; verifying: the target's pass, acceptance, its cache; the rest: telling the drafter the verdict.";
+    ? `Drafting ${percent(draft / all)}, verifying ${percent(verify / all)} (the target's pass, acceptance, its cache), the rest ${percent(rest / all)} (updating the drafter); ${seconds(all / rounds.length / 1000)} a round.`
+    : "Drafting; verifying: the target's pass, acceptance, its cache; the rest: updating the drafter.";
   const keys = PARTS.map(({ cls, word }) => [cls, word]);
   return figure("chart-cost", "Where a round's time goes", note, plot.svg, keys);
 }
@@ -222,7 +222,7 @@ function predictedChart(trace, rounds) {
     );
   const total = (k) => seconds(sum(points, (p) => p[k]) / 1000);
   const note = points.length
-    ? `All rounds: ${total(1)} measured, ${total(0)} predicted from the pass costs measured at load and the drafting time. Bigger dots wrote more tokens.`
+    ? `All rounds: ${total(1)} measured, ${total(0)} predicted from the pass costs measured at load and the drafting time. Bigger dots: more tokens.`
     : "Cost of a pass of that width, measured at load, plus drafting.";
   return figure("chart-predicted", "Predicted against measured", note, plot.svg, [
     ["sd-l-one", "no overhead"],
@@ -246,10 +246,10 @@ function lengthChart(trace, rounds) {
   return figure(
     "chart-length",
     "Adaptive draft length",
-    "The controller asks for longer drafts while they are accepted.",
+    "The controller lengthens drafts while they are accepted.",
     plot.svg,
     [
-      ["sd-l-spec", "asked (k)"],
+      ["sd-l-spec", "draft length k"],
       ["sd-l-guess", "accepted, mean"],
       ["sd-l-one", "generated, mean"],
     ],

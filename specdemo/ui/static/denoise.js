@@ -86,7 +86,7 @@ function maskCell(word, conf, masked, fresh) {
   );
 }
 
-/** The verdict on the chain of these ids, which is one branch where a tree was sent. */
+/** The verdict on the chain of these ids, which is one branch where a tree was verified. */
 function verdictRow(round, ids) {
   return h(
     "tr",
@@ -98,7 +98,7 @@ function verdictRow(round, ids) {
         class: `sd-v sd-v-${status || "none"}`,
         "data-node": i >= 0 ? i : null,
         tabindex: i >= 0 ? 0 : null,
-        text: status ? `${STATUS_MARK[status] || "·"} ${status}` : "not sent",
+        text: status ? `${STATUS_MARK[status] || "·"} ${status}` : "not verified",
       });
     }),
   );
@@ -127,8 +127,8 @@ function denoiseKey({ draft }, stage) {
   ];
   if (stage === "verify" && draft) {
     if (isBranching(draft))
-      words.push("This chain is one branch of the tree sent; the target may keep another.");
-    words.push("Written: ✓ accepted draft, ▲ the target's correction, + its bonus.");
+      words.push("This chain is one branch of the verified tree; the target may accept another.");
+    words.push("Written: ✓ accepted draft token, ▲ the target's correction, + its bonus.");
   }
   return h("p", { class: "sd-key", text: words.join(" ") });
 }

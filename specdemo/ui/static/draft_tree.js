@@ -7,6 +7,9 @@ export function depths(parent) {
   return depth;
 }
 
+/** Where a candidate is from, in words: a copy continues an n-gram of the text so far. */
+export const originName = (origin) => origin.replace(/\b(copy|ngram)\b/, "n-gram");
+
 /** True if some node is not the only child of the node before it. */
 export const isBranching = (draft) => draft.parent.some((p, i) => p !== i - 1);
 

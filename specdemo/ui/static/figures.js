@@ -13,7 +13,7 @@ export function baselineScale({ start }) {
   return start.baseline_ms && start.ar_ms ? Math.min(1, start.baseline_ms / start.ar_ms) : 1;
 }
 
-/** True if the drafted lane is too short to say how fast it is. */
+/** True if the speculative lane is too short to say how fast it is. */
 export const tooShort = ({ spec }) => spec < MIN_TOKENS;
 
 /** What a drafter runs on, where its kind has no weights of its own; else null. */
@@ -40,8 +40,8 @@ export const measuredMs = (round) => (round.t1 - round.t0) * 1000;
 export const sum = (items, value) => items.reduce((total, item) => total + value(item), 0);
 
 /**
- * [tokens, speed-up] after each round: the baseline's clock over the drafted lane's, for the same
- * number of tokens.
+ * [tokens, speed-up] after each round: the baseline's clock over the speculative lane's, for the
+ * same number of tokens.
  */
 export function speedupSeries(trace, rounds = trace.rounds) {
   const points = [];
@@ -97,9 +97,11 @@ export function acceptanceByDepth(rounds) {
 
 /** What a ratio says, after the number; `even` if it is no difference. */
 export function speedWords(trace, ratio, even) {
-  if (trace.start.method === "ar") return "plain decoding against itself: noise";
-  if (even) return "the speed of plain decoding";
-  return ratio < 1 ? "the speed of plain decoding: slower here" : "faster than plain decoding";
+  if (trace.start.method === "ar")
+    return "plain decoding against itself: any difference is timing noise";
+  return ratio < 1 && !even
+    ? "the speed of plain decoding: slower here"
+    : "the speed of plain decoding";
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { mainPath, rejectedAt } from "./draft_tree.js";
-import { boxed, clamp, flow, rate, spoken } from "./format.js";
+import { boxed, clamp, flow, plural, rate, spoken } from "./format.js";
 import { candidateLines, tokenLines } from "./token_words.js";
 
 const sign = () => h("span", { class: "sd-sign", "aria-hidden": "true" });
@@ -21,7 +21,7 @@ export class Lane {
       class: "sd-text",
       dir: "auto",
       role: "group",
-      "aria-label": kind === "ar" ? "Text of the plain lane" : "Text of the drafted lane",
+      "aria-label": kind === "ar" ? "Text of plain decoding" : "Text of the speculative lane",
     });
     this.root = this.layout();
     this.text.addEventListener("keydown", (e) => this.onKey(e));
@@ -137,7 +137,7 @@ export class Lane {
         {
           class: "sd-rejected-here",
           role: "note",
-          "aria-label": `${all} drafts thrown away here`,
+          "aria-label": `${plural(all, "draft token")} rejected here`,
         },
         h("span", {
           class: "sd-tok sd-rejected",
@@ -240,7 +240,7 @@ export class Lane {
 }
 
 /**
- * Cells {kind, text} of what is not checked yet: the block while it is denoised, then the draft's
+ * Cells {kind, text} of what is not verified yet: the block while it is denoised, then the draft's
  * main branch.
  */
 export function pendingCells(trace, round, stage, upto) {
@@ -273,12 +273,12 @@ export function legend(onShow) {
     h(
       "ul",
       { "aria-label": "Legend" },
-      entry("accepted", "accepted draft"),
-      entry("correction", "corrected"),
+      entry("accepted", "accepted draft token"),
+      entry("correction", "correction"),
       entry("bonus", "bonus (a draft accepted to its end)"),
       entry("plain", "target only"),
-      entry("rejected", "rejected (+2: and two more drafts)"),
-      entry("pending-word", "not checked yet"),
+      entry("rejected", "rejected (+2: two more draft tokens)"),
+      entry("pending-word", "not verified yet"),
     ),
     h("label", {}, show, " show rejected"),
   );

@@ -1,5 +1,5 @@
-// The lattice: a column for each position, a row for each candidate, lines along what was sent and
-// accepted, and the target's verdict on each node it checked.
+// The lattice: a column for each position, a row for each candidate, lines along what was verified
+// and accepted, and the target's verdict on each node.
 
 import { candidateBox } from "./candidate_box.js";
 import { h, s } from "./dom.js";
@@ -56,15 +56,15 @@ function latticeKey(draft, { searched }, seen) {
   const words = ["Rows: candidates by the drafter's probability."];
   if (draft && isBranching(draft)) {
     words.push(
-      `Thin lines: the branches of the tree ${seen ? "sent" : "that is sent"} to the target.`,
+      `Thin lines: the branches of the ${seen ? "verified tree" : "tree to be verified"}.`,
     );
     words.push("Dashed line: the branch that the drafter finds likeliest.");
     if (seen) words.push("Thick line: the branch that the target accepted.");
   } else if (draft) {
-    words.push("Thick line: the path sent to the target.");
+    words.push(`Thick line: the ${seen ? "verified path" : "path to be verified"}.`);
     if (searched) words.push("Thin lines: other paths of the search.");
   }
-  if (seen) words.push("✓ kept, ✗ rejected, · not reached; ★ the target's own choice.");
+  if (seen) words.push("✓ accepted, ✗ rejected, · not reached; ★ the target's own choice.");
   return words.join(" ");
 }
 
@@ -104,9 +104,9 @@ export function latticeLayout(columns, available) {
 }
 
 /**
- * What is drawn as lines [{ids, look}, ...]: the path sent and others that were searched; of a tree
- * all its branches, the likeliest, and, in a checked `round`, the accepted one. `chosen` are the
- * ids of the path, or of the likeliest branch; `searched` says that there are other paths.
+ * What is drawn as lines [{ids, look}, ...]: the path verified and others that were searched; of a
+ * tree all its branches, the likeliest, and, in a verified `round`, the accepted one. `chosen` are
+ * the ids of the path, or of the likeliest branch; `searched` says that there are other paths.
  */
 export function latticePaths(draft, round) {
   if (!draft) return { chosen: [], accepted: [], lines: [], searched: false };

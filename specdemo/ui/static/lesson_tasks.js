@@ -1,5 +1,5 @@
-// What there is to do in a step of the lesson: turn a knob, guess before looking, work out where
-// drafting pays.
+// What there is to do in a step of the lesson: change a setting, guess before looking, work out
+// where drafting pays.
 
 import { h } from "./dom.js";
 import { isBranching } from "./draft_tree.js";
@@ -47,7 +47,7 @@ export function knobTask(lesson, step) {
 function knobNote({ rounds, done }) {
   const accepted = sum(rounds, (r) => r.accepted) / Math.max(rounds.length, 1);
   const speed = done?.speedup ? `, ${times(done.speedup)} the speed of plain decoding` : "";
-  return `${rounds.length} rounds, ${accepted.toFixed(2)} accepted drafts per round${speed}.`;
+  return `${rounds.length} rounds, ${accepted.toFixed(2)} accepted draft tokens per round${speed}.`;
 }
 
 /**
@@ -87,13 +87,13 @@ export function acceptedQuestion({ draft, accepted }) {
   const n = Math.max(...draft.depth);
   const what = isBranching(draft) ? "The longest branch of this draft" : "This draft";
   return {
-    question: `${what} has ${plural(n, "token")}. How many will the target keep?`,
+    question: `${what} has ${plural(n, "token")}. How many will the target accept?`,
     options: Array.from({ length: Math.min(n, MAX_GUESS) + 1 }, (_, k) => String(k)),
     answer: accepted,
     why:
       accepted === n
-        ? "All of them: then the target's own next token comes on top, for free."
-        : `${accepted}. The first wrong token ends the round: everything after it was drafted on a wrong beginning.`,
+        ? "All of them: then the target's own next token is added, the bonus."
+        : `${accepted}. The first rejected token ends the round: everything after it was conditioned on a wrong prefix.`,
   };
 }
 
@@ -107,7 +107,7 @@ export function costTask(trace) {
     const gain = speedupAt(tokens, costs);
     slider.setAttribute("aria-valuetext", `${tokens} tokens per round, ${times(gain)}`);
     const pays = gain >= 1 ? "– it pays." : "– it does not pay.";
-    const parts = `(${draft.toFixed(2)} ms draft + ${check.toFixed(2)} ms check)`;
+    const parts = `(${draft.toFixed(2)} ms draft + ${check.toFixed(2)} ms verify)`;
     const breakEven = ((draft + check) / plain).toFixed(2);
     out.textContent = `${tokens.toFixed(2)} tokens per round × ${plain.toFixed(2)} ms (one token of the baseline) ÷ ${parts} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
   };
@@ -126,5 +126,5 @@ export function costTask(trace) {
     class: "sd-key",
     text: "The baseline is plain decoding as the speed-up above takes it: the faster of the left lane and the one-row baseline.",
   });
-  return task("Break-even", "Move one knob: tokens per round", slider, out, note);
+  return task("Break-even", "Move the slider: tokens per round", slider, out, note);
 }

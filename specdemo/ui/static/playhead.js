@@ -52,7 +52,7 @@ function stageOf(step, round) {
   return step && step.kind === "draft" ? "draft" : "denoise";
 }
 
-/** Tokens of the drafted lane when this round is under way, or checked. */
+/** Tokens of the speculative lane when this round is under way, or checked. */
 function tokensUpTo({ spec }, round, checked) {
   if (!round) return Math.min(1, spec.length);
   return Math.min(round.first + (checked ? round.count : 0), spec.length);

@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 
 // width and height of a chart, its left, right, top and bottom margins
 export const BOX = { w: 340, h: 190, l: 48, r: 10, t: 10, b: 32 };
-const COUNTS = ["round", "tokens", "tokens written", "positions"]; // axes of whole numbers
+const COUNTS = ["round", "tokens", "tokens generated", "positions"]; // axes of whole numbers
 
 /**
  * Where an axis from 0 to `high` is labelled, about n times; counted things have whole numbers

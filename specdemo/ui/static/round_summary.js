@@ -11,18 +11,28 @@ export function summary(trace, round, stage) {
   const { draft, verify } = round;
   if (stage === "denoise" || !draft) return denoising(round);
   const made = drafted(draft, verify);
-  if (stage === "draft" || !verify)
-    return `${made}. Next, the target checks all of them in one pass.`;
-  const pass = `The target read ${plural(verify.rows, "row")} in one pass of ${seconds(verify.verify_seconds)}`;
-  const kept = draft.tokens.length ? ` and kept ${round.accepted}` : "";
-  return `${made}. ${pass}${kept}.${ownToken(trace, round)}${dropped(verify)}`;
+  if (stage === "draft" || !verify) {
+    const next = draft.tokens.length ? "verifies all of them" : "decodes one token";
+    return `${made}. Next, the target ${next} in one pass.`;
+  }
+  return `${made}. ${targetPass(round)}${ownToken(trace, round)}${dropped(verify)}`;
+}
+
+/** The target's pass: what it verified and accepted, its rows and time. */
+function targetPass({ draft, verify, accepted }) {
+  const n = draft.tokens.length;
+  const time = seconds(verify.verify_seconds);
+  const rows = plural(verify.rows, "row");
+  if (!n) return `The target's pass of ${rows} took ${time}.`;
+  const padding = verify.rows > n + 1 ? " and padding" : "";
+  return `The target verified ${plural(n, "draft token")} (${rows} with the anchor${padding}) in one pass of ${time} and accepted ${accepted}.`;
 }
 
 /** What stands in place of a view where the round drafted nothing; null where it did. */
 export function nothingDrafted({ draft, frames }) {
   if (!draft || draft.tokens.length || frames.length) return null;
   const { why } = draft.notes;
-  return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target wrote one token alone. Choose another round above.`;
+  return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target generated one token alone. Choose another round above.`;
 }
 
 function denoising(round) {
@@ -30,7 +40,7 @@ function denoising(round) {
   if (!frame) return "The drafter is at work.";
   const how =
     frame.label === MARKOV_HEAD
-      ? "in one pass; then a Markov head lets each word follow from the one before it"
+      ? "in one pass; then a Markov head conditions each token on the previous one"
       : plural(frame.steps, "step");
   return `Denoising: ${plural(frame.ids.length, "position")} at once, ${how}.`;
 }
@@ -43,22 +53,22 @@ function drafted(draft, verify) {
   const made = n
     ? `The drafter proposed ${plural(n, "token")}${shape} in ${time}`
     : "Nothing was drafted";
-  const hope = expected === null ? "" : `; ${expected.toFixed(1)} tokens expected`;
+  const hope =
+    expected === null
+      ? ""
+      : `; ${expected.toFixed(1)} expected tokens this round (with the target's own)`;
   return `${made}${why ? ` (${why})` : ""}${hope}`;
 }
 
-/** The token that the target wrote itself. */
+/** The target's own token. */
 function ownToken(trace, { draft, verify }) {
   const own = verify.kept.find((k) => k.source !== "accepted");
   if (!own) return "";
   const word = `“${boxed(own.text || trace.word(own.id))}”`;
-  if (own.source === "plain") return ` It wrote ${word} itself.`;
-  if (own.source === "correction")
-    return ` Then it put its own ${word} where the draft went wrong.`;
-  const right = isBranching(draft)
-    ? "The branch it followed was right to its end"
-    : "Everything was right";
-  return ` ${right}, so its own next token ${word} came free.`;
+  if (own.source === "plain") return ` It generated ${word} itself.`;
+  if (own.source === "correction") return ` It replaced the first rejected token by ${word}.`;
+  const end = isBranching(draft) ? "Accepted to a leaf" : "Accepted to the end of the draft";
+  return ` ${end}; bonus token ${word}.`;
 }
 
 function dropped({ cut }) {

@@ -133,8 +133,8 @@ export class RoundView {
   }
 
   /**
-   * Bars of the rounds, height = tokens written; behind the first `seen`, which the playhead has
-   * seen checked, they are places only.
+   * Bars of the rounds, height = tokens generated; behind the first `seen`, which the playhead has
+   * seen verified, they are places only.
    */
   drawStrip(current, seen) {
     const { rounds } = this.view.trace;
@@ -154,7 +154,7 @@ export class RoundView {
 
   /**
    * Shows a round (null: none yet) at a stage of it, with its first `upto` denoising steps; `seen`
-   * rounds are checked, and `atRest` says that it is not the last of them.
+   * rounds are verified, and `atRest` says that it is not the last of them.
    */
   update(round, { stage, upto, seen, atRest }) {
     const { trace } = this.view;
@@ -169,7 +169,7 @@ export class RoundView {
       : "The round, opened up";
     this.summary.textContent = round
       ? summary(trace, round, stage)
-      : "Run a race or play the recording: each round of drafting and checking is shown here.";
+      : "Run a race or play the recording: each round of drafting and verification is shown here.";
     const active = this.active();
     for (const [name, button] of Object.entries(this.tabs)) {
       button.setAttribute("aria-selected", String(name === active));

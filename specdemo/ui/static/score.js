@@ -1,5 +1,5 @@
-// The figures on top: speed-up, tokens per round, accepted drafts, and whether both lanes write the
-// same.
+// The figures on top: speed-up, tokens per round, accepted draft tokens, and whether both lanes
+// write the same.
 
 import { h } from "./dom.js";
 import {
@@ -37,7 +37,7 @@ export class Score {
       { class: "sd-scores" },
       cell("speedup", this.times, this.timesWord, this.timesNote, this.weightsNote),
       cell("per-round", this.perRound, unit("tokens per round")),
-      cell("accepted", this.accepted, unit("accepted drafts per round")),
+      cell("accepted", this.accepted, unit("accepted draft tokens per round")),
       this.verdictCell,
     );
   }
@@ -104,7 +104,7 @@ function laneRatio({ ar, arClock, spec, specClock }) {
 /** Says that the baseline is not the left lane, where it is not. */
 function baselineNote(vsLeft, scale) {
   if (!vsLeft || scale > SAME_BASELINE) return "";
-  return `${times(vsLeft)} vs. left lane; speed-up is measured against the faster one-row baseline. `;
+  return `${times(vsLeft)} vs. left lane, which runs wider, padded passes so that its bits match verification; the baseline is the faster one-row pass. `;
 }
 
 function busyNote(slow) {

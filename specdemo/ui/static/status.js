@@ -29,7 +29,7 @@ export class Banner {
   }
 }
 
-/** Announces checked rounds to screen readers. */
+/** Announces verified rounds to screen readers. */
 export class Announcer {
   constructor() {
     this.root = h("p", { class: "sd-sr", role: "status", "aria-live": "polite" });
@@ -41,14 +41,17 @@ export class Announcer {
     this.last = -1; // index of the round announced last
   }
 
-  /** A checked round is on screen; not all are announced while the playhead moves. */
+  /** A verified round is on screen; not all are announced while the playhead moves. */
   announce({ index, draft, accepted, count }, isMoving) {
     if (index === this.last) return;
     const now = performance.now();
     if (isMoving && now - this.at < ANNOUNCE_MS) return;
     this.at = now;
     this.last = index;
-    const drafts = draft && draft.tokens.length ? `${accepted} drafts accepted` : "nothing drafted";
-    this.root.textContent = `Round ${index + 1}: ${drafts}, ${plural(count, "token")} written.`;
+    const drafts =
+      draft && draft.tokens.length
+        ? `${plural(accepted, "draft token")} accepted`
+        : "nothing drafted";
+    this.root.textContent = `Round ${index + 1}: ${drafts}, ${plural(count, "token")} generated.`;
   }
 }

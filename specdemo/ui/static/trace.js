@@ -9,8 +9,8 @@ export class Trace {
     this.events = []; // as they came, to be saved again
     this.vocab = new Map(); // token id -> its text
     this.start = typed({ kind: "start" });
-    this.ar = []; // tokens of the plain lane: {text, id, position, t, logprob, source, round}
-    this.spec = []; // tokens of the drafted lane, with node, p, q, rank, step
+    this.ar = []; // tokens of plain decoding: {text, id, position, t, logprob, source, round}
+    this.spec = []; // tokens of the speculative lane, with node, p, q, rank, step
     this.rounds = []; // see `round`
     this.timeline = []; // what the arrow keys walk through: {t, kind, round, upto}
     this.done = null;

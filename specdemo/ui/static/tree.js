@@ -1,9 +1,9 @@
-// The tree of candidates, with the scores that decided where it branches.
+// The tree of candidates, with the rejection score of each position.
 
 import { SOURCE_MARK, candidateBox, lettersIn } from "./candidate_box.js";
 import { h, s } from "./dom.js";
 import { draftsTable, lengthNote } from "./drafts_table.js";
-import { acceptedPath, treeRows } from "./draft_tree.js";
+import { acceptedPath, originName, treeRows } from "./draft_tree.js";
 import { boxed, clamp, percent, spoken } from "./format.js";
 
 const TREE = { left: 100, row: 38, box: 30 }; // pixels: the anchor's column, a row, a box in it
@@ -16,12 +16,12 @@ export function treeView(trace, round, stage, upto, available) {
     ];
   const notes = [draftsTable(trace, round, stage), lengthNote(draft.notes)].filter(Boolean);
   if (!draft.tokens.length) {
-    const text = `Nothing was sent to the target${draft.notes.why ? `: ${draft.notes.why}` : ""}.`;
+    const text = `No draft token was verified${draft.notes.why ? `: ${draft.notes.why}` : ""}.`;
     return [...notes, h("p", { class: "sd-empty", text })];
   }
   const seen = stage === "verify";
   const drawing = h("div", { class: "sd-scroll" }, treeDrawing(trace, round, seen, available));
-  return [...notes, drawing, treeKey(round, seen)];
+  return [...notes, drawing, treeKey(trace, round, seen)];
 }
 
 /** Places in `available` pixels: `x` of a depth, `y` of a row, `row` of a node, width of a box. */
@@ -67,7 +67,7 @@ function treeDrawing(trace, round, seen, available) {
   return svg;
 }
 
-/** Above the columns: how likely the draft breaks there, or how far from the anchor they are. */
+/** Above the columns: rejection scores, or how far from the anchor they are. */
 function heading(draft, { x, bounds, boxWidth }) {
   if (bounds.length)
     return boundaryBars(bounds, new Set(draft.notes.branches), (i) => x(i + 1) - 14);
@@ -89,7 +89,7 @@ function boundaryBars(bounds, branches, at) {
         width: 14,
         height: Math.max(1, tall),
         role: "img",
-        "aria-label": `boundary after ${i}: ${percent(r)}${chosen ? ", branches here" : ""}`,
+        "aria-label": `rejected first after ${i}: ${percent(r)}${chosen ? ", branches here" : ""}`,
       }),
       s("text", { class: "sd-col", x: at(i), y: 12, text: percent(r) }),
       ...(chosen ? [s("text", { class: "sd-branch", x: at(i), y: 72, text: "▼" })] : []),
@@ -169,7 +169,7 @@ function candidateBoxes(trace, { draft, verify }, { x, y, row, boxWidth }, seen)
   });
 }
 
-/** The token the target wrote itself, drawn after the last node it kept, on a free row. */
+/** The target's own token, drawn after the last node it accepted, on a free row. */
 function appendOwnToken(svg, trace, round, own, layout) {
   const { draft } = round;
   const { x, y, row, rows, boxWidth } = layout;
@@ -204,17 +204,18 @@ function appendOwnToken(svg, trace, round, own, layout) {
 }
 
 /** The words below the drawing. */
-function treeKey({ draft, verify }, seen) {
-  const [usual, ...others] = new Set(draft.origin);
+function treeKey({ start }, { draft, verify }, seen) {
+  const [usual, ...others] = [...new Set(draft.origin)].map(originName);
+  const marks = start.method === "d2sd" ? "a second draft starts there" : "the tree branches there";
   const words = [
     (draft.notes.boundaries || []).length
-      ? "Bars: how likely the draft breaks right there, r(i) = c₁…cᵢ · (1 − cᵢ₊₁); ▼ = a new branch starts there."
+      ? `Bars: rejection score of each position, r(i) = c₁…cᵢ · (1 − cᵢ₊₁), how likely the first rejection comes right after position i; ▼ = ${marks}.`
       : "",
     others.length
       ? `Grey stripe on the left: from ${others.join(", ")}; without: from ${usual}.`
       : "",
     seen
-      ? `✓ kept, ✗ rejected, · not reached${verify.cut ? ", – dropped after the end" : ""}; ★ the target's own choice; orange or green box = the token the target added.`
+      ? `✓ accepted, ✗ rejected, · not reached${verify.cut ? ", – dropped after the end" : ""}; ★ the target's own choice; orange or green box = the token the target added.`
       : "Bar in each box: the drafter's probability.",
   ];
   return h("p", { class: "sd-key", text: words.filter(Boolean).join(" ") });

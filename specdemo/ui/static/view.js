@@ -17,7 +17,7 @@ import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
 
 const VISIBLE_RACE = 260; // pixels of the window that player and a few lines of the lanes need
-const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "checked" };
+const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "verified" };
 
 /** The page sends events as text: Gradio would patch nested data piece by piece. */
 const unpack = (events) => (typeof events === "string" ? JSON.parse(events) : list(events));
@@ -342,7 +342,7 @@ export class View {
       ? "Plain decoding, once more"
       : `Draft and verify: ${start.method}`;
     spec.sub.textContent = plain
-      ? "nothing is drafted: what differs is noise"
+      ? "nothing is drafted: any difference is timing noise"
       : "several tokens per pass of the target";
   }
 
