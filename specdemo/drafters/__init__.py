@@ -146,8 +146,8 @@ METHODS: dict[str, Method] = {
             "SpecDiff-2",
             "One drafter pass gives every position its own distribution, from which K drafts are"
             " sampled and merged into a tree. Under point-mass the target's probabilities select"
-            " the draft with the longest expected streak; under match the longest draft that the"
-            " target writes itself is kept.",
+            " the draft with the longest expected streak; under match the draft with the most"
+            " accepted tokens is used.",
             specdiff2.Params,
             specdiff2.SpecDiff2,
             ("match", "point-mass"),
