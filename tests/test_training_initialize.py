@@ -1,5 +1,7 @@
 """Where a drafter's first weights, its mask and its vocabulary come from."""
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,13 @@ from tiny_models import make_tiny_target
 from tiny_training import periodic_corpus
 
 from specdemo.errors import UserError
+from specdemo.models.drafter_files import save_drafter
 from specdemo.training.data import draft_vocabulary
 from specdemo.training.initialize import (
     choose_mask_token,
     copy_target_layers,
     init_drafter,
+    initial_network,
     new_drafter,
     spread,
 )
@@ -112,3 +116,17 @@ def test_qwen_type_targets_give_a_drafter_with_query_and_key_norms(tmp_path):
     )
     trainer.run(log_every=2, show=False)
     assert np.isfinite([p["loss"] for p in trainer.curve]).all()
+
+
+@pytest.mark.parametrize("kind", ["block", "ar"])
+def test_the_window_follows_from_the_rows_and_never_shrinks(tiny_loaded, tmp_path, kind):
+    """Three quarters of a row; a drafter that was trained on longer ones keeps reading them."""
+    args = Namespace(
+        kind=kind, draft_vocab=0, start="random", layers=1, block_size=6, seed=0, rank=4
+    )
+    net, _ = initial_network(tiny_loaded, periodic_corpus(4, length=80), args)
+    assert net.config.context_window == 60
+    args.start = str(save_drafter(net, tmp_path / "d", "#"))
+    for length, window in ((40, 60), (400, 300)):
+        again, _ = initial_network(tiny_loaded, periodic_corpus(4, length=length), args)
+        assert again.config.context_window == window

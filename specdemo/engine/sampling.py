@@ -175,9 +175,9 @@ class Rows:
             return torch.zeros_like(scores).index_fill_(0, scores.argmax(), 1.0)
         return scores.softmax(-1)
 
-    def raw_probs(self, row: int) -> torch.Tensor:
-        """The model's untouched distribution ``[V]`` float32, for display."""
-        return self.logits[row].float().softmax(-1)
+    def raw_logprobs(self, row: int) -> torch.Tensor:
+        """Logarithms ``[V]`` of the model's untouched distribution, float32, for display."""
+        return self.logits[row].float().log_softmax(-1)
 
     def _choice_scores(self, row: int) -> torch.Tensor:
         """``[V]`` the scores whose largest is the token picked: processed logits, with this

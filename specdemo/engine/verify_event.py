@@ -59,18 +59,18 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
         record: work out probabilities and ranks, which only matter when somebody looks.
     """
     draft, accepted = done.draft, done.accepted
-    probs = {row: done.rows.raw_probs(row).cpu() for row in accepted.rows} if record else {}
+    logp = {row: done.rows.raw_logprobs(row).cpu() for row in accepted.rows} if record else {}
     picks: list[int | None] = [None] * (len(draft.tokens) + 1)
     for row, token in zip(accepted.rows, accepted.tokens, strict=True):
         picks[row] = token
-    kept = _kept_tokens(done, probs)
+    kept = _kept_tokens(done, logp)
     return Verify(
         round=done.number,
         rows=done.width,
         kept=kept,
         status=_statuses(draft, accepted, len(kept)),
         p=[
-            float(probs[parent + 1][token]) if parent + 1 in probs else None
+            float(logp[parent + 1][token].exp()) if parent + 1 in logp else None
             for parent, token in zip(draft.parent, draft.tokens, strict=True)
         ],
         picks=picks,
@@ -99,7 +99,7 @@ def _statuses(draft: Draft, accepted: Accepted, kept: int) -> list[NodeStatus]:
     return [status(node) for node in range(len(draft.tokens))]
 
 
-def _kept_tokens(done: Round, probs: dict[int, torch.Tensor]) -> list[KeptToken]:
+def _kept_tokens(done: Round, logp: dict[int, torch.Tensor]) -> list[KeptToken]:
     draft, accepted = done.draft, done.accepted
     last = accepted.path[-1] if accepted.path else -1
     target_source: TokenSource = "correction"
@@ -110,18 +110,18 @@ def _kept_tokens(done: Round, probs: dict[int, torch.Tensor]) -> list[KeptToken]
     kept: list[KeptToken] = []
     for index, (token, text) in enumerate(done.kept):
         node = accepted.path[index] if index < len(accepted.path) else None
-        p = probs.get(accepted.rows[index])
+        at = logp.get(accepted.rows[index])
         kept.append(
             {
                 "id": token,
                 "text": text,
                 "source": target_source if node is None else "accepted",
                 "node": node,
-                "p": None if p is None else float(p[token]),
-                "logprob": None if p is None else float(p.log()[token]),
+                "p": None if at is None else float(at[token].exp()),
+                "logprob": None if at is None else float(at[token]),
                 "q": None if node is None else draft.probs[node],
-                "rank": None if p is None else _rank(draft, token, index),
-                "step": None if p is None else _settled_step(draft, token, index),
+                "rank": None if at is None else _rank(draft, token, index),
+                "step": None if at is None else _settled_step(draft, token, index),
             }
         )
     return kept

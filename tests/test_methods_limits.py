@@ -1,4 +1,6 @@
-"""A drafter whose numbers are no numbers never stops a race; a target's end it in one sentence."""
+"""What a drafter may not do: stop a race by numbers that are none, or read beyond its window. A
+target without numbers ends a race in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -137,6 +139,26 @@ def test_finite_numbers_of_any_size_are_drafted(monkeypatch, method, rule):
         assert any(e.tokens for e in events if isinstance(e, DraftMade))
 
 
+@pytest.mark.parametrize("method, rule", WAYS)
+def test_every_method_keeps_to_the_window_and_says_so_once(monkeypatch, method, rule):
+    seen = []
+
+    def spoil(net):
+        net.config.context_window = 8
+
+        def hidden(ids, position, cache, inner=net.hidden):
+            first, last = cache.seen(position)
+            seen.append(last - first)
+            return inner(ids, position, cache)
+
+        net.hidden = hidden
+
+    params = {"copies": 0, "adaptive": False} if method == "best" else {}
+    events = a_race(monkeypatch, method, rule, spoil, 0.8, params)
+    assert set(seen) == {8} and any(e.tokens for e in events if isinstance(e, DraftMade))
+    assert events[-1].result["note"].count("only the last 8 tokens") == 1
+
+
 def test_flat_drafts_are_sampled_at_a_low_temperature(monkeypatch):
     net = FakeNet(lambda block, at: [[0.0] * 4096 for _ in block])
     drafter = make(monkeypatch, "specdiff2", {"temperature": 0.1, "drafts": 4}, block=net)
@@ -180,3 +202,20 @@ def test_rejected_rows_may_hold_anything():
     while not lane.finish:
         events += lane.advance()
     assert lane.output == [1] * 6 and finite([e for e in events if isinstance(e, Verify)])
+
+
+def test_a_token_of_vanishing_probability_has_a_finite_logarithm():
+    """The penalty makes the target write what its own distribution gives e^-400."""
+
+    def logits(prefix):
+        row = torch.zeros(32)
+        row[3], row[9] = 600.0, 200.0
+        return row
+
+    request = Request("x", "ar", sampling=Sampling(repetition_penalty=5.0))
+    lane = Lane(engine_for(Script(logits)), request, PROMPT, 4, Proposes(lambda ids: [9]))
+    events = [lane.prefill()]
+    while not lane.finish:
+        events += lane.advance()
+    assert lane.output[0] == 9 and finite(events)
+    assert events[0].logprob == -400
