@@ -29,8 +29,9 @@ class Limits:
     download.
 
     Attributes:
-        queue: calls that wait at one time; half of them may come from one network address.
-        calls_per_address: races of the public endpoint that run or wait, of one address.
+        queue: pages that wait at one time; half of them may be at one network address.
+        calls: races of the public endpoint that wait; calls_per_address: that run or wait, of one
+            address.
         race_seconds: how long a race may take once it has begun.
         behind_proxy: whether the client's address is the one that the platform's proxy names.
     """
@@ -39,6 +40,7 @@ class Limits:
     new_tokens: int = 1024
     queue: int = 20
     every_pair: bool = True
+    calls: int = 10
     calls_per_address: int = 2
     race_seconds: float = 900.0
     behind_proxy: bool = False

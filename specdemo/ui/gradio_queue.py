@@ -14,25 +14,25 @@ from gradio.server_messages import ProcessCompletedMessage
 
 from .client_address import address_of
 from .jobs import FORM_VALUES, with_all_values
+from .race_queue import FULL
 from .readers import UNREAD
 
 if TYPE_CHECKING:
     from .server import Server
 
 QUEUE = "gpu"  # the concurrency id of all races and benches: one at a time, whoever asks
-PER_SESSION = 5  # calls of one page in line: presses of its buttons
 KEPT_RECORDS = 100  # of Gradio's statistics, which it computes anew after every event
-KEPT_REFUSALS = 100  # that wait to be read
+KEPT_ANSWERS = 100  # of calls that never got in line, until they are read
 KEPT_SESSIONS = 2000
 
 
 class GuardedQueue:
-    """Checks every call before it gets in line, and counts those that are there."""
+    """Checks every call before it gets in line, and knows those that are there."""
 
     def __init__(self, demo: gr.Blocks, server: Server):
         self.server, self.queue = server, demo._queue
         self.fns = demo.fns
-        self.refused: OrderedDict[str, None] = OrderedDict()  # sessions
+        self.answered: OrderedDict[str, None] = OrderedDict()  # sessions, see KEPT_ANSWERS
         self.push_unchecked = self.queue.push
         self.queue.push = self.push  # type: ignore[method-assign]
         self.queue.ANALYTICS_MAX_EVENTS = KEPT_RECORDS
@@ -42,50 +42,105 @@ class GuardedQueue:
         self.queue.progress_update_sleep_when_free = 0.1
 
     async def push(self, body: Any, request: Any, username: Any) -> Any:
-        """In place of Gradio's ``push``: (True, event id, "success"). A refused call gets an event,
-        too, which ends at once: every client shows that as it shows any error.
+        """In place of Gradio's ``push``: (True, event id, "success"). A call that does not get in
+        line has an event, too, which ends at once: every client shows its error as it shows any.
         """
         fn = self.fns.get(body.fn_index)
         if fn is None:
             return False, "There is no such function here.", "error"
+        event = Event(body.session_hash, fn, request, username)
         if fn.concurrency_id == QUEUE:
             await self.drop_unread()
             if fn.api_name == "race":
-                why = self._refuse_call(body, request)
-            else:
-                why = self._refuse_page(body, request)
-            if why:
-                return True, self._refused(Event(body.session_hash, fn, request, username), why), ""
+                if why := self._refuse_call(body, request):
+                    return True, self._answer(event, _error(why), False), "success"
+            elif not self._has_a_turn_to_take(event):
+                return True, self._answer(event, _nothing_new(fn), True), "success"
         self._keep_streams()
         result = await self.push_unchecked(body, request, username)
         if result[0]:
             self.server.readers.joined(body.session_hash, result[1])
         return result
 
-    def _refused(self, event: Event, why: str) -> str:
-        """The id of an event whose answer is an error."""
+    # -- who is in line ----------------------------------------------------------------------------
+
+    def running(self) -> list[Event]:
+        events = [event for events in self.queue.active_jobs for event in events or []]
+        return [event for event in events if event.concurrency_id == QUEUE]
+
+    def waiting(self) -> list[Event]:
+        line = self.queue.event_queue_per_concurrency_id.get(QUEUE)
+        return list(line.queue) if line else []
+
+    def sessions(self) -> set[str]:
+        """The pages and clients that wait."""
+        return {event.session_hash for event in self.waiting()}
+
+    def api_calls(self) -> list[Event]:
+        """Races of the public endpoint that run or wait."""
+        return [e for e in self.running() + self.waiting() if e.fn.api_name == "race"]
+
+    async def drop_unread(self) -> None:
+        """Take calls out of the line whose answer nobody reads."""
+        for event in self.waiting():
+            if self.server.readers.unread(event.session_hash):
+                self._send(event, _error(UNREAD), False)
+                await self.queue.clean_events(event_id=event._id)
+
+    # -- who gets in line --------------------------------------------------------------------------
+
+    def _has_a_turn_to_take(self, event: Event) -> bool:
+        """Whether a page has a ticket, and is not in line with it already."""
+        ticket = self.server.queue.held.get(event.session_hash)
+        return (
+            ticket is not None
+            and not ticket.started
+            and not any(
+                other.session_hash == event.session_hash and other.fn.name == event.fn.name
+                for other in self.waiting()
+            )
+        )
+
+    def _refuse_call(self, body: Any, request: Any) -> str:
+        """Why a race of the endpoint does not get in line; empty if it does."""
+        if len(body.data) > FORM_VALUES:
+            return f"/race takes at most {FORM_VALUES} values, not {len(body.data)}."
+        body.data = with_all_values(body.data)
+        limits, calls = self.server.limits, self.api_calls()
+        address = address_of(request, limits.behind_proxy)
+        own = sum(address_of(e.request, limits.behind_proxy) == address for e in calls)
+        if own >= limits.calls_per_address:
+            return (
+                f"{own} races from your network address run or wait already; try again when one has"
+                " ended."
+            )
+        return FULL if len(calls) > limits.calls else ""
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _answer(self, event: Event, output: dict[str, Any], success: bool) -> str:
+        """The id of an event that ends at once."""
         session = event.session_hash
         self.queue.pending_messages_per_session.setdefault(session, asyncio.Queue())
         self.queue.pending_event_ids_session.setdefault(session, set()).add(event._id)
-        self._send_error(event, why)
-        self.refused[session] = None
-        self.refused.move_to_end(session)
-        if len(self.refused) > KEPT_REFUSALS:
-            oldest, _ = self.refused.popitem(last=False)
-            if oldest not in {other.session_hash for other in self.calls()}:
+        self._send(event, output, success)
+        self.answered[session] = None
+        self.answered.move_to_end(session)
+        if len(self.answered) > KEPT_ANSWERS:
+            oldest, _ = self.answered.popitem(last=False)
+            if oldest not in {other.session_hash for other in self.running() + self.waiting()}:
                 self.queue.pending_messages_per_session.pop(oldest, None)
                 self.queue.pending_event_ids_session.pop(oldest, None)
         return event._id
 
-    def _send_error(self, event: Event, why: str) -> None:
-        output = {"error": why, "title": "Error", "duration": 10, "visible": True}
-        self.queue.send_message(event, ProcessCompletedMessage(output=output, success=False))
+    def _send(self, event: Event, output: dict[str, Any], success: bool) -> None:
+        self.queue.send_message(event, ProcessCompletedMessage(output=output, success=success))
 
     def _keep_streams(self) -> None:
         """Gradio forgets the answers of the session that first came, be it a running one, and never
         the ids of events that nobody reads.
         """
-        active = {event.session_hash for event in self.calls()}
+        active = {event.session_hash for event in self.running() + self.waiting()}
         for session in active:
             if session in self.queue.pending_messages_per_session:
                 self.queue.pending_messages_per_session.move_to_end(session)
@@ -94,50 +149,11 @@ class GuardedQueue:
             if session not in active:
                 del ids[session]
 
-    def calls(self) -> list[Any]:
-        """The calls of races and benches, the running one first."""
-        running = [event for events in self.queue.active_jobs for event in events or []]
-        line = self.queue.event_queue_per_concurrency_id.get(QUEUE)
-        waiting = list(line.queue) if line else []
-        return [event for event in running + waiting if event.concurrency_id == QUEUE]
 
-    def api_calls(self) -> int:
-        """Races of the public endpoint that run or wait."""
-        return sum(event.fn.api_name == "race" for event in self.calls())
+def _error(why: str) -> dict[str, Any]:
+    return {"error": why, "title": "Error", "duration": 10, "visible": True}
 
-    async def drop_unread(self) -> None:
-        """Take calls out of the line whose answer nobody reads."""
-        for event in self.calls():
-            if self.server.readers.unread(event.session_hash) and event not in self._running():
-                self._send_error(event, UNREAD)
-                await self.queue.clean_events(event_id=event._id)
 
-    def _running(self) -> list[Any]:
-        return [event for events in self.queue.active_jobs for event in events or []]
-
-    def _refuse_call(self, body: Any, request: Any) -> str:
-        if len(body.data) > FORM_VALUES:
-            return f"/race takes at most {FORM_VALUES} values, not {len(body.data)}."
-        body.data = with_all_values(body.data)
-        most, proxy = self.server.limits.calls_per_address, self.server.limits.behind_proxy
-        address = address_of(request, proxy)
-        waiting = sum(
-            event.fn.api_name == "race" and address_of(event.request, proxy) == address
-            for event in self.calls()
-        )
-        if waiting >= most:
-            return (
-                f"{most} races from your network address run or wait already; try again when one"
-                " has ended."
-            )
-        return ""
-
-    def _refuse_page(self, body: Any, request: Any) -> str:
-        calls, proxy = self.calls(), self.server.limits.behind_proxy
-        if sum(event.session_hash == body.session_hash for event in calls) >= PER_SESSION:
-            return "Several of your runs are waiting already; wait, or press Stop."
-        address, most = address_of(request, proxy), self.server.limits.per_address
-        if sum(address_of(event.request, proxy) == address for event in calls) >= most:
-            return f"{most} races from your network address are waiting already; try again later."
-        self.server.queue.claim(body.session_hash)
-        return ""
+def _nothing_new(fn: Any) -> dict[str, Any]:
+    """What a listener returns that changes nothing."""
+    return {"data": [gr.skip() for _ in fn.outputs], "is_generating": False}

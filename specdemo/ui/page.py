@@ -121,10 +121,11 @@ def build_demo(
                 bench_tab(tab, server, assets / "bench", QUEUE)
         add_api(server)
         demo.unload(server.forget)
-    # closed: no call skips the queue
-    demo.queue(max_size=limits.queue, api_open=False)
+    # not open: no call skips the queue. The size is a last resort, GuardedQueue counts
+    demo.queue(max_size=4 * (limits.queue + limits.calls), api_open=False)
     demo.races = server
-    server.api_calls = GuardedQueue(demo, server).api_calls
+    server.line = GuardedQueue(demo, server)
+    server.queue.in_line = server.line.sessions
     return demo
 
 

@@ -20,6 +20,7 @@ from ..errors import UserError
 MAX_CLOSED = 1000  # closed sessions that are remembered
 MAX_ORPHANS = 20  # tickets of closed sessions whose turn nobody may ever take
 CLAIM_SECONDS = 60  # how long a ticket waits for its page to get in line
+FULL = "Too many races are waiting already; try again in a minute."
 
 
 @dataclass(eq=False)
@@ -29,15 +30,14 @@ class Ticket:
 
     Attributes:
         address: the client's network address, of which no more than a share of all tickets is.
-        claimed: whether its page has got in line with it.
         counted: whether others are told that it is before theirs.
     """
 
     request: Any = None
+    session: str = ""
     address: str = ""
     entered: float = 0.0
     cancel: threading.Event = field(default_factory=threading.Event)
-    claimed: bool = False
     started: bool = False
     counted: bool = True
 
@@ -47,17 +47,23 @@ class RaceQueue:
     for the listeners' threads.
 
     Args:
-        most: tickets at one time, of all pages; per_address: of the pages at one address.
+        most: pages that stand in line; as many tickets more may be on their way there.
+        per_address: tickets of the pages at one network address.
         clock: seconds, for tests.
+
+    Attributes:
+        in_line: tells the sessions that stand in Gradio's line. A ticket of another one is
+            forgotten after ``CLAIM_SECONDS``.
     """
 
     def __init__(
         self,
-        most: int = 40,
-        per_address: int = 40,
+        most: int = 20,
+        per_address: int = 20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.most, self.per_address, self.clock = most, per_address, clock
+        self.in_line: Callable[[], set[str]] = set
         self.lock = threading.Lock()
         self.tickets: list[Ticket] = []
         self.held: dict[str, Ticket] = {}  # by session
@@ -73,30 +79,27 @@ class RaceQueue:
             self._cancel(session)
             self._forget_unclaimed()
             waiting = [t for t in self.tickets if not t.started]
-            if len(waiting) >= self.most:
-                raise UserError("Too many races are waiting already; press Run again in a minute.")
+            in_line = self.in_line()
+            idle = [t for t in waiting if t.session not in in_line]
+            if len(waiting) - len(idle) >= self.most:
+                raise UserError(FULL)
             if sum(t.address == address for t in waiting) >= self.per_address:
                 raise UserError(
                     f"{self.per_address} races from your network address are waiting already; press"
                     " Run again in a minute."
                 )
+            # the ones that nobody came for since longest
+            self._remove(idle[: max(0, len(waiting) + 1 - 2 * self.most)])
             # A press may be handled after the tab was closed, and then nobody takes the ticket's
             # turn. If somebody does, it is as good as any.
-            ticket = Ticket(request, address, self.clock(), counted=session not in self.closed)
+            ticket = Ticket(
+                request, session, address, self.clock(), counted=session not in self.closed
+            )
             self.tickets.append(ticket)
             self.held[session] = ticket
             orphans = [t for t in self.tickets if not t.counted and not t.started]
             self._remove(orphans[:-MAX_ORPHANS])
         return ticket
-
-    def claim(self, session: str) -> bool:
-        """The session's page got in line with its ticket; False if it has none that waits."""
-        with self.lock:
-            ticket = self.held.get(session)
-            if ticket is None or ticket.started:
-                return False
-            ticket.claimed = True
-            return True
 
     def leave(self, session: str) -> None:
         """The tab was closed (or its connection broke): its ticket is cancelled, and what it asks
@@ -114,6 +117,12 @@ class RaceQueue:
             self._forget_unclaimed()
             before = itertools.takewhile(lambda other: other is not ticket, self.tickets)
             return sum(t.counted and not t.cancel.is_set() for t in before)
+
+    def waiting(self) -> int:
+        """How many tickets a newcomer would find before theirs."""
+        with self.lock:
+            self._forget_unclaimed()
+            return sum(t.counted and not t.cancel.is_set() for t in self.tickets)
 
     def begin(self, session: str, kind: type | tuple[type, ...] = object) -> Ticket | None:
         """The turn of the session's ticket has come; None if it was cancelled before, has begun
@@ -145,8 +154,14 @@ class RaceQueue:
         return ticket
 
     def _forget_unclaimed(self) -> None:
-        late = self.clock() - CLAIM_SECONDS
-        self._remove([t for t in self.tickets if not (t.claimed or t.started) and t.entered < late])
+        late, in_line = self.clock() - CLAIM_SECONDS, self.in_line()
+        self._remove(
+            [
+                t
+                for t in self.tickets
+                if not t.started and t.entered < late and t.session not in in_line
+            ]
+        )
 
     def _remove(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:

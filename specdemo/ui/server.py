@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -29,6 +29,9 @@ from .messages import Advance, Ended, Error, Events, Queued, Run, Status, pack
 from .race_queue import RaceQueue
 from .readers import UNREAD, Readers
 from .streaming import LOCAL_BROWSER_INTERVAL, WINDOW_INTERVAL, Runs, windows
+
+if TYPE_CHECKING:
+    from .gradio_queue import GuardedQueue
 
 BROKEN = (
     "Something went wrong inside SpecDemo; the details are in the server log. Press Run to try"
@@ -57,9 +60,9 @@ class Server:
         self.backend, self.methods, self.pairs, self.limits = backend, methods, pairs, limits
         self.engines, self.runs = Engines(backend.load, backend.fetch), Runs()
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
-        self.queue = RaceQueue(2 * limits.queue, limits.per_address)
+        self.queue = RaceQueue(limits.queue, limits.per_address)
         self.race_lock, self.readers = threading.Lock(), Readers()
-        self.api_calls: Callable[[], int] = lambda: 0  # races of the endpoint, run or waiting
+        self.line: GuardedQueue | None = None  # Gradio's, once the page is built
         # digests of forms by session, to tell a step from a new run
         self.last: OrderedDict[str, str] = OrderedDict()
 
@@ -230,7 +233,8 @@ class Server:
     def _enter(self, request: gr.Request, job: Any, stepping: bool = False) -> str:
         address = address_of(request, self.limits.behind_proxy)
         ticket = self.queue.enter(session_of(request), job, address)
-        return _position_text(self.queue.position(ticket) + self.api_calls(), stepping)
+        calls = len(self.line.api_calls()) if self.line is not None else 0
+        return _position_text(self.queue.position(ticket) + calls, stepping)
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
         """Works within one round: the engine looks at the ticket's event between two rounds."""

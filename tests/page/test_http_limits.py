@@ -155,11 +155,11 @@ def test_a_call_nobody_reads_ends_and_leaves_the_line(serve, assets):
     server.readers.clock = lambda: now[0]
     api.post({"data": ["slowly, unread", None, 1000]})  # half a minute, if nothing ends it
     api.post({"data": ["Unread"]})
-    until(lambda: backend.running == 1 and server.api_calls() == 2)
+    until(lambda: backend.running == 1 and len(server.line.api_calls()) == 2)
     now[0] = UNREAD_SECONDS + 1
     assert api.race({"data": ["Read"]})[0]["prompt"] == "Read"
     assert [a.prompt for a in backend.asked] == ["slowly, unread", "Read"]
-    assert backend.running == 0 and server.api_calls() == 0
+    assert backend.running == 0 and not server.line.api_calls()
 
 
 def test_a_race_has_a_deadline(serve, assets):

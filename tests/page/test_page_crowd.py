@@ -70,7 +70,7 @@ def test_many_visitors_some_of_whom_leave(assets, serve, many):
     """
     client_of = pytest.importorskip("gradio_client")
     crowd = FakeBackend(pace=0.01)
-    url, _ = serve(crowd, assets, limits=Limits(calls_per_address=20))
+    url, _ = serve(crowd, assets, limits=Limits(calls=20, calls_per_address=20))
     visitors = [client_of.Client(url, verbose=False, download_files=False) for _ in range(many)]
     jobs = [
         c.submit(

@@ -67,17 +67,17 @@ def test_a_ticket_nobody_came_for_counts_for_a_minute():
     queue = RaceQueue(clock=lambda: now[0])
     queue.enter("never comes")
     queue.enter("in line")
-    assert queue.claim("in line") and not queue.claim("a stranger")
     mine = queue.enter("mine")
-    assert queue.position(mine) == 2
+    assert queue.position(mine) == 2 and queue.waiting() == 3
     now[0] = CLAIM_SECONDS + 1
-    assert queue.claim("mine") and queue.position(mine) == 1
+    queue.in_line = lambda: {"in line", "mine"}
+    assert queue.position(mine) == 1 and queue.waiting() == 2
     assert queue.begin("never comes") is None and queue.begin("in line") is not None
 
 
 def test_tickets_are_bounded_and_shared_among_addresses():
     now = [0.0]
-    queue = RaceQueue(most=6, per_address=4, clock=lambda: now[0])
+    queue = RaceQueue(most=3, per_address=4, clock=lambda: now[0])
     for k in range(4):
         queue.enter(f"a{k}", address="1.2.3.4")
     with pytest.raises(UserError, match="4 races from your network address"):
@@ -85,9 +85,14 @@ def test_tickets_are_bounded_and_shared_among_addresses():
     queue.enter("a0", address="1.2.3.4")  # one page, one ticket: the older is given back
     for k in range(2):
         queue.enter(f"b{k}", address="5.6.7.8")
+    queue.in_line = lambda: {"a1", "b0"}
+    queue.enter("c", address="9.9.9.9")
+    assert "a2" not in queue.held, "the one that nobody came for since longest gives way"
+    queue.in_line = lambda: {"a1", "b0", "c"}
     with pytest.raises(UserError, match="Too many races"):
-        queue.enter("c", address="9.9.9.9")
+        queue.enter("d", address="9.9.9.9")
     assert len(queue.tickets) == 6 and len(queue.held) == 6
+    queue.in_line = set
     now[0] = CLAIM_SECONDS + 1
     queue.enter("c", address="9.9.9.9")
     assert len(queue.tickets) == 1
