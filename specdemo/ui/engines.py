@@ -58,7 +58,8 @@ class Fetch:
     """
 
     def __init__(self, fetch: Callable[..., Any], pair: str):
-        self.message, self.fraction = "Looking for the model", None
+        self.message = "Looking for the model"
+        self.fraction: float | None = None
         self.failure: Exception | None = None
         self.done = threading.Event()
         threading.Thread(target=self._work, args=(fetch, pair), daemon=True, name="fetch").start()

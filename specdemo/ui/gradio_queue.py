@@ -59,7 +59,7 @@ class GuardedQueue:
         self._keep_streams()
         result = await self.push_unchecked(body, request, username)
         if result[0]:
-            self.server.readers.joined(body.session_hash, result[1])
+            self.server.readers.joined(body.session_hash, str(result[1]))
         return result
 
     # -- who is in line ----------------------------------------------------------------------------

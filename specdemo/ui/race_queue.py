@@ -19,7 +19,8 @@ from ..errors import UserError
 
 MAX_CLOSED = 1000  # closed sessions that are remembered
 MAX_ORPHANS = 20  # tickets of closed sessions whose turn nobody may ever take
-CLAIM_SECONDS = 60  # how long a ticket waits for its page to get in line
+CLAIM_SECONDS = 10  # how long a ticket waits for its page to get in line
+ON_THE_WAY = 100  # such tickets; the oldest gives way
 FULL = "Too many races are waiting already; try again in a minute."
 
 
@@ -47,13 +48,13 @@ class RaceQueue:
     for the listeners' threads.
 
     Args:
-        most: pages that stand in line; as many tickets more may be on their way there.
+        most: pages that stand in line.
         per_address: tickets of the pages at one network address.
         clock: seconds, for tests.
 
     Attributes:
-        in_line: tells the sessions that stand in Gradio's line. A ticket of another one is
-            forgotten after ``CLAIM_SECONDS``.
+        in_line: tells the sessions that stand in Gradio's line. A ticket of another one is not
+            before anybody's, and forgotten after ``CLAIM_SECONDS``.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class RaceQueue:
                     " Run again in a minute."
                 )
             # the ones that nobody came for since longest
-            self._remove(idle[: max(0, len(waiting) + 1 - 2 * self.most)])
+            self._remove(idle[: max(0, len(idle) + 1 - ON_THE_WAY)])
             # A press may be handled after the tab was closed, and then nobody takes the ticket's
             # turn. If somebody does, it is as good as any.
             ticket = Ticket(
@@ -115,14 +116,16 @@ class RaceQueue:
         """How many tickets that are not cancelled came before this one."""
         with self.lock:
             self._forget_unclaimed()
+            in_line = self.in_line()
             before = itertools.takewhile(lambda other: other is not ticket, self.tickets)
-            return sum(t.counted and not t.cancel.is_set() for t in before)
+            return sum(self._counts(t, in_line) for t in before)
 
     def waiting(self) -> int:
         """How many tickets a newcomer would find before theirs."""
         with self.lock:
             self._forget_unclaimed()
-            return sum(t.counted and not t.cancel.is_set() for t in self.tickets)
+            in_line = self.in_line()
+            return sum(self._counts(t, in_line) for t in self.tickets)
 
     def begin(self, session: str, kind: type | tuple[type, ...] = object) -> Ticket | None:
         """The turn of the session's ticket has come; None if it was cancelled before, has begun
@@ -152,6 +155,11 @@ class RaceQueue:
             if not ticket.started:
                 self._remove([ticket])
         return ticket
+
+    @staticmethod
+    def _counts(ticket: Ticket, in_line: set[str]) -> bool:
+        there = ticket.started or ticket.session in in_line
+        return ticket.counted and not ticket.cancel.is_set() and there
 
     def _forget_unclaimed(self) -> None:
         late, in_line = self.clock() - CLAIM_SECONDS, self.in_line()

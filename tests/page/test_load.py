@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ SECONDS = float(os.environ.get("SPECDEMO_LOAD_SECONDS", "15"))
 CLIENTS = 200
 PATIENCE = 60.0  # until the line is empty
 GROWTH = 50.0  # megabytes
+LATE = 5  # races that begin while a visitor's own request travels
 API = "gradio_api"
 
 
@@ -110,8 +112,8 @@ async def misbehave(http: httpx.AsyncClient, config: dict, k: int, end: float, c
 
 
 async def crowd(server: MadeUpServer) -> tuple[dict, list]:
-    """(how often what was done, (races begun between getting in line and starting, told before,
-    seconds) of each race of a well-behaved visitor).
+    """(how often what was done, [(races begun before its own, as many as it was told, whether it
+    was read to its end, seconds) for each race of a well-behaved visitor]).
     """
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=limits) as http:
@@ -126,13 +128,17 @@ async def crowd(server: MadeUpServer) -> tuple[dict, list]:
             number += 1
             page = Page(http, config, f"visitor-{number}", "11.9.9.9")
             before, began = server.state()["races"], time.monotonic()
-            while "queued" not in await page.enter(f"Visitor {number}"):  # too many wait already
+            while "queued" not in (told := await page.enter(f"Visitor {number}")):  # too many wait
                 assert time.monotonic() < began + PATIENCE
                 await asyncio.sleep(1)
                 before = server.state()["races"]
             answer = await page.run()
-            waited = server.state()["prompts"].index(f"Visitor {number}") - before
-            races.append((waited, "done" in answer, round(time.monotonic() - began, 1)))
+            prompts = server.state()["prompts"]
+            assert f"Visitor {number}" in prompts, answer[:2000]
+            waited = prompts.index(f"Visitor {number}") - before
+            position = re.search(r"(\d+|One) races? (?:is|are) ahead", told)
+            promised = int(position[1].replace("One", "1")) if position else 0
+            races.append((waited, promised, "done" in answer, round(time.monotonic() - began, 1)))
         await asyncio.gather(*nuisances)
     return counts, races
 
@@ -158,6 +164,6 @@ def test_a_crowd_that_misbehaves_costs_neither_memory_nor_the_line(capsys):
         print(f"memory +{growth[0]:.1f} MB at the end, +{growth[1]:.1f} MB after; {state['last']=}")
     assert max(growth) < GROWTH
     assert state["most"] == 1 and state["sessions"] <= 100
-    assert races and all(done for _, done, _ in races)
-    assert all(waited <= 20 for waited, _, _ in races), "no more races than the line holds"
+    assert races and all(done for _, _, done, _ in races)
+    assert all(waited <= promised + LATE for waited, promised, _, _ in races), "in its turn"
     assert "Traceback" not in log, log[-3000:]
