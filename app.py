@@ -34,7 +34,10 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also make a public link that goes through Gradio's servers, for a week at most",
     )
-    return parser.parse_args(words)
+    args = parser.parse_args(words)
+    if args.port is not None and not 1 <= args.port <= 65_535:
+        parser.error(f"--port must be from 1 to 65535, not {args.port}")
+    return args
 
 
 # before the page is imported: that takes seconds
@@ -43,6 +46,7 @@ options = parse_arguments(sys.argv[1:] if __name__ == "__main__" else [])
 if ZERO_GPU:
     import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
+from specdemo.errors import first_line  # noqa: E402
 from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
 
@@ -51,9 +55,12 @@ demo = build_demo(
 )
 
 if __name__ == "__main__":
-    demo.launch(
-        server_name=options.host,
-        server_port=options.port,
-        share=options.share,
-        **launch_options(demo),
-    )
+    try:
+        demo.launch(
+            server_name=options.host,
+            server_port=options.port,
+            share=options.share,
+            **launch_options(demo),
+        )
+    except OSError as error:  # the port is taken, or the address is not this machine's
+        sys.exit(f"app.py: the page cannot be served there ({first_line(error)}); choose another.")

@@ -59,6 +59,15 @@ def test_the_start_command_explains_itself_and_takes_nothing_else():
     refused = start("--prot", "7000")
     assert refused.returncode == 2 and "--prot" in refused.stderr
     assert "Traceback" not in refused.stderr and "Running" not in refused.stdout
+    assert "1 to 65535" in start("--port", "99999").stderr
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(page):
+    port = page[0].rstrip("/").rpartition(":")[2]
+    command = [sys.executable, str(ROOT / "app.py"), "--port", port]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("app.py: the page cannot be served there")
 
 
 def call(page, name: str, data: list) -> list:
