@@ -246,5 +246,5 @@ def test_the_device_report_names_widths_passes_drafts_and_checked_races(
     )
     for work in ("passes", "attentions", "races"):
         monkeypatch.setattr(device, work, lambda *_: {})
-    with pytest.raises(UserError, match="choose another place"):
+    with pytest.raises(UserError, match="name a file in a folder"):
         device.device_main(args.parse_args([*words, "--out", str(tmp_path)]))
