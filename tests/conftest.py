@@ -6,8 +6,14 @@ import functools
 import os
 
 import pytest
-import torch
-from tiny_models import make_tiny_target, make_tiny_tokenizer
+
+# Tests run in two processes at once: a thread each, as two that wait for each other's core are
+# many times slower. Read by torch when it is first imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+from tiny_models import make_tiny_target, make_tiny_tokenizer  # noqa: E402
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -201,6 +201,7 @@ def test_command_line_prints_one_json_object(tmp_path):
     assert events[-1].to_dict()["result"]["output_ids"] == result["output_ids"]
 
 
+@pytest.mark.slow
 def test_the_device_report_names_widths_passes_drafts_and_checked_races(
     engine_bf16, tmp_path, capsys, monkeypatch
 ):

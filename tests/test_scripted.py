@@ -114,7 +114,7 @@ def test_every_pass_has_the_eager_bits(make, dtype):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
 def test_the_real_target_has_the_eager_bits(dtype, request):
     target = request.getfixturevalue(f"engine_{dtype}").target
     compare(target, (189, 400), (27, 1, 14), (1, 8, 32))
