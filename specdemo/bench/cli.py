@@ -24,6 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..commands.options import add_pair
 from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
@@ -88,17 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sample from the tokens that make up this much probability (default: 1, all)",
     )
     add("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
-    add(
-        "--pair",
-        default="smollm2-135m",
-        metavar="ID",
-        help="target and drafter, see “specdemo models” (default: %(default)s)",
-    )
-    add(
-        "--drafter",
-        metavar="DIR",
-        help="a drafter folder that “train” wrote, instead of the pair's own",
-    )
+    add_pair(parser)
     add("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
 
 

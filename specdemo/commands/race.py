@@ -19,6 +19,7 @@ from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
 from ..terminal import Printer, print_legend, print_summary
 from ..traces import save_trace
+from .options import add_pair
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -33,17 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompt",
         help="the question; “-” reads it from standard input, where one newline at its end goes",
     )
-    add(
-        "--pair",
-        default="smollm2-135m",
-        metavar="ID",
-        help="target and drafter, see “specdemo models” (default: %(default)s)",
-    )
-    add(
-        "--drafter",
-        metavar="DIR",
-        help="a drafter folder that “train” wrote, instead of the pair's own",
-    )
+    add_pair(parser)
     add(
         "--method",
         default="best",

@@ -68,14 +68,7 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         Raises:
             ValueError: ``position`` lies behind the end of the cache.
         """
-        if not cache.start <= position <= cache.end:
-            raise ValueError(
-                f"tokens must be read without a gap: {cache.end} are known, these start at"
-                f" {position}"
-            )
-        if cache.window is not None and len(ids) > cache.window:
-            position += len(ids) - cache.window
-            ids = ids[-cache.window :]
+        position, ids = cache.clip(position, ids)
         n = ids.shape[0]
         slot = cache.place(position, n)
         end = slot + n

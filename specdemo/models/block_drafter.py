@@ -232,14 +232,7 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             ValueError: ``start`` lies behind the end of the cache.
         """
         eps, c = self.config.rms_norm_eps, self.config
-        if not cache.start <= start <= cache.end:
-            raise ValueError(
-                f"context must be appended without a gap: {cache.end} tokens are known, these"
-                f" start at {start}"
-            )
-        if cache.window is not None and len(features) > cache.window:
-            start += len(features) - cache.window
-            features = features[-cache.window :]
+        start, features = cache.clip(start, features)
         n = features.shape[0]
         slot = cache.place(start, n)
         end = slot + n

@@ -127,6 +127,22 @@ class WindowCache(KVCache):
         """The position behind the last one that is committed."""
         return self.start + self.length
 
+    def clip(self, position: int, rows: torch.Tensor) -> tuple[int, torch.Tensor]:
+        """``rows [n, ...]`` at positions from ``position`` on, cut to the window's last ones, and
+        the position of the first that is left.
+
+        Raises:
+            ValueError: ``position`` lies behind the end, or before what is kept.
+        """
+        if not self.start <= position <= self.end:
+            raise ValueError(
+                f"rows must be given without a gap: {self.end} are known, these start at {position}"
+            )
+        if self.window is not None and len(rows) > self.window:
+            position += len(rows) - self.window
+            rows = rows[-self.window :]
+        return position, rows
+
     def place(self, position: int, n: int) -> int:
         """The slot of ``position``, with room for ``n`` rows from there on. What no row from
         ``position + n`` on reads may be forgotten; where a gap lies before ``position``, all of it

@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_pair(parser: argparse.ArgumentParser) -> None:
+    """Which target and drafter: ``--pair``, and ``--drafter`` in the place of its own."""
+    parser.add_argument(
+        "--pair",
+        default="smollm2-135m",
+        metavar="ID",
+        help="target and drafter, see “specdemo models” (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--drafter",
+        metavar="DIR",
+        help="a drafter folder that “train” wrote, instead of the pair's own",
+    )
