@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..errors import UserError
 from ..huge_pages import use_huge_pages
 from .calibrate import calibrate
@@ -37,6 +39,23 @@ def load_engine(
         load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress),
         progress,
     )
+
+
+def check_without_weights(pair: Pair, progress: Progress | None = None) -> None:
+    """Fetch the pair's target if need be, and refuse what :func:`load_engine` would refuse, as far
+    as that can be told without its weights: another engine may have to be given up for them.
+
+    Raises:
+        UserError: it cannot be fetched, is damaged, or of a kind that cannot be run.
+    """
+    from transformers import AutoModelForCausalLM
+
+    from ..models.fetch import target_folder
+    from ..models.load import check_target_folder
+
+    config, _ = check_target_folder(target_folder(pair, progress), pair)
+    with torch.device("meta"):
+        Target(AutoModelForCausalLM.from_config(config))
 
 
 def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:

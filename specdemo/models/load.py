@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
@@ -25,6 +25,11 @@ DTYPES = {
     "fp16": torch.float16,
     "float16": torch.float16,
 }
+
+DAMAGED = (
+    "The target's weights in {} are damaged or incomplete ({}); delete that folder to fetch them"
+    " again."
+)
 
 
 @dataclass
@@ -88,6 +93,19 @@ def load_target(
     folder = target_folder(pair, progress)
     if progress:
         progress("loading the target", None)
+    config, tokenizer = check_target_folder(folder, pair)
+    model = _model(folder, config, kind, place, quantized)
+    return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
+
+
+def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
+    """(config, tokenizer) of the target in ``folder``; of its weights only the files' headers are
+    read.
+
+    Raises:
+        UserError: it cannot be read, is of a kind that cannot be verified losslessly, its chat
+            template fails, or its weights are missing or cut short.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -99,11 +117,17 @@ def load_target(
             f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
         ) from None
-    prompt_ids(
-        tokenizer, "?", pair.thinking
-    )  # a template that fails is told before the weights load
-    model = _model(folder, config, kind, place, quantized)
-    return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
+    prompt_ids(tokenizer, "?", pair.thinking)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(DAMAGED.format(folder, "there is no *.safetensors"))
+    for file in files:
+        try:
+            with safe_open(file, "pt"):  # compares the file's length with what its header says
+                pass
+        except (SafetensorError, OSError) as error:
+            raise UserError(DAMAGED.format(folder, f"{file.name}: {first_line(error)}")) from None
+    return config, tokenizer
 
 
 def _model(
@@ -118,10 +142,6 @@ def _model(
         }
         if quantized
         else {}
-    )
-    damaged = (
-        f"The target's weights in {folder} are damaged or incomplete ({{}}); delete that folder to"
-        " fetch them again."
     )
     try:
         with no_progress_bars():
@@ -142,12 +162,12 @@ def _model(
             " smaller pair."
         ) from None
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UserError(damaged.format(first_line(error))) from None
+        raise UserError(DAMAGED.format(folder, first_line(error))) from None
     if report["missing_keys"]:
-        raise UserError(damaged.format(f"{min(report['missing_keys'])} is missing"))
+        raise UserError(DAMAGED.format(folder, f"{min(report['missing_keys'])} is missing"))
     bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
     if bad:
-        raise UserError(damaged.format(f"{bad} has values that are not finite"))
+        raise UserError(DAMAGED.format(folder, f"{bad} has values that are not finite"))
     return model.eval().requires_grad_(False)
 
 

@@ -15,6 +15,8 @@ from ..request import Request
 if TYPE_CHECKING:
     from ..bench.schema import Report
 
+NOT_HERE = "not on this computer"
+
 
 class Backend:
     """Loads and runs in this process. torch is imported with the first load, behind the page."""
@@ -27,21 +29,22 @@ class Backend:
         return load_engine(pair, progress=progress)
 
     def fetch(self, pair: str, progress: Callable[[str, float | None], None]) -> None:
-        """Everything that belongs to a pair onto this computer, as far as it is not.
+        """What can be fetched of a pair onto this computer, as far as it is not there; the target
+        is looked at as closely as is possible without its weights. A drafter's folder that is not
+        there is told by the methods that need it (``Method.refuse_pair``).
 
         Raises:
-            UserError: what is missing, with its reason.
+            UserError: what is missing or cannot be run, with its reason.
         """
-        from ..models.fetch import drafter_folder, target_folder
+        from ..engine.load import check_without_weights
+        from ..models.fetch import drafter_folder
         from ..models.pairs import get_pair
 
         wanted = get_pair(pair)
-        # folders first: that one is missing is known without fetching a target
-        for place in wanted.drafters.values():
-            if not place.startswith("hub:"):
-                drafter_folder(place, progress)
-        target_folder(wanted, progress)
+        check_without_weights(wanted, progress)
         for kind, place in wanted.drafters.items():
+            if not place.startswith("hub:"):
+                continue
             try:
                 drafter_folder(place, progress)
             except UserError as error:
@@ -50,6 +53,20 @@ class Backend:
                     " access try again, or choose another pair."
                 ) from None
 
+    def refuse(self, pair: Any) -> str:
+        """Why a run on ``pair`` will be refused, as far as that is known without a network; else
+        empty.
+        """
+        from ..models.fetch import find_target
+
+        try:
+            if find_target(pair) or any("path" not in source for source in pair.target):
+                return ""
+        except UserError as error:
+            return str(error)
+        folders = ", ".join(source["path"] for source in pair.target)
+        return f"The target of {pair.id} is not in {folders}; put it there, or correct models.yaml."
+
     def missing(self, pair: Any) -> str:
         """What of a pair is not on this computer, in a few words; empty where all is. Touches no
         network.
@@ -57,9 +74,15 @@ class Backend:
         from ..models.status import status_of
 
         status = status_of(pair)
-        if status["target"] is None or not all(status["drafters"].values()):
-            return "not on this computer"
-        return "" if status["drafters"] else "no drafter"
+        absent = [pair.drafters[kind] for kind, here in status["drafters"].items() if not here]
+        words = []
+        if status["target"] is None or any(place.startswith("hub:") for place in absent):
+            words.append(NOT_HERE)
+        if not status["drafters"]:
+            words.append("no drafter")
+        elif not all(place.startswith("hub:") for place in absent):
+            words.append("a drafter is missing")
+        return ", ".join(words)
 
     def runs_on_cpu(self, engine: Any) -> bool:
         """Whether races compute on this machine's CPU, which a browser on it also needs."""

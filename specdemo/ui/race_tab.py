@@ -12,7 +12,7 @@ from .controls import MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
 from .jobs import RaceForm
 from .messages import Error, Events, Run, pack
-from .server import Server
+from .server import Server, session_of
 
 FIRST = ("best", "d2sd", "specdiff", "block")  # which method, and which recording, is shown first
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -179,14 +179,23 @@ class RaceTab:
                 *self.controls.show(name),
             ]
 
+        def on_pair(request: gr.Request, pair: str, method: str) -> Iterator[str]:
+            yield from self.server.loading(pair, method, session_of(request))
+
         def on_example(name: str) -> Any:
             return EXAMPLES.get(name, gr.skip())
 
         self.example.input(on_example, self.example, self.prompt, **QUIET, queue=False)
         outputs = [self.explain, self.rule, *self.controls.groups.values()]
         self.method.input(on_method, self.method, outputs, **QUIET, queue=False)
-        self.pair.input(
-            self.server.loading, self.pair, self.status, concurrency_limit=None, **QUIET
+        gr.on(
+            [self.pair.input, self.method.input],
+            on_pair,
+            [self.pair, self.method],
+            self.status,
+            concurrency_limit=None,
+            trigger_mode="multiple",
+            **QUIET,
         )
 
     def _on_load(self, demo: gr.Blocks) -> None:
@@ -194,9 +203,14 @@ class RaceTab:
             return self._from_link(dict(request.query_params))
 
         def on_load_model(request: gr.Request) -> Iterator[str]:
-            """Of the pair that the link names: the dropdown may not show it yet."""
-            named = request.query_params.get("pair", "")
-            yield from self.server.loading(named if named in self.server.pairs else self.first_pair)
+            """Of the pair and method that the link names: the dropdowns may not show them yet."""
+            pair = request.query_params.get("pair", "")
+            method = request.query_params.get("method", "")
+            yield from self.server.loading(
+                pair if pair in self.server.pairs else self.first_pair,
+                method if method in self.methods else self.default,
+                session_of(request),
+            )
 
         outputs = [*self.form, self.explain, *self.controls.groups.values(), self.view]
         demo.load(on_load, None, outputs, **QUIET, queue=False)

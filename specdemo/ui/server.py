@@ -19,7 +19,7 @@ import gradio as gr
 
 from ..errors import UserError
 from ..traces import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
-from .backend import Backend
+from .backend import NOT_HERE, Backend
 from .client_address import address_of, is_local
 from .controls import Limits
 from .engines import Engines
@@ -65,6 +65,8 @@ class Server:
         self.line: GuardedQueue | None = None  # Gradio's, once the page is built
         # digests of forms by session, to tell a step from a new run
         self.last: OrderedDict[str, str] = OrderedDict()
+        # by session: what was chosen last, whose loading its page is told of
+        self.chosen: OrderedDict[str, object] = OrderedDict()
 
     # -- functions that the view calls: small, stateless, and safe to call with anything -----------
 
@@ -219,10 +221,7 @@ class Server:
             text = self._enter(request, job, stepping)
         except UserError as error:
             return self._error(str(error), None)
-        self.last[session] = form.digest()
-        self.last.move_to_end(session)
-        while len(self.last) > MAX_LAST:
-            self.last.popitem(last=False)
+        remember(self.last, session, form.digest())
         asked = job.to_dict() if isinstance(job, RaceJob) else None
         return Queued(asked, text).to_dict() if asked or text else gr.skip()
 
@@ -269,22 +268,32 @@ class Server:
         """A tab was closed: end its race, drop what was remembered of it."""
         self.queue.leave(session_of(request))
         self.last.pop(session_of(request), None)
+        self.chosen.pop(session_of(request), None)
 
-    def loading(self, pair: str) -> Iterator[str]:
-        """Sentences about the model being loaded, until it is there. Only a run, which waits its
-        turn, may push another pair out of memory, or fetch one that is not the page's first.
+    def loading(self, pair: str, method: str, session: str = "") -> Iterator[str]:
+        """Sentences about the model being loaded, until it is there or the page chooses something
+        else; or why a run of ``method`` on it is refused. Only a run, which waits its turn, may
+        push another pair out of memory, or fetch one that is not the page's first.
         """
+        wanted, mine = self.pairs[pair], object()
+        remember(self.chosen, session, mine)
+        if why := self.methods[method].refuse_pair(wanted) or self.backend.refuse(wanted):
+            yield why
+            return
         first = pair == next(iter(self.pairs))
-        missing = "" if first else self.backend.missing(self.pairs[pair])
-        if missing == "not on this computer":
-            title = self.pairs[pair].title
-            yield f"{title} is not on this computer; it is fetched when you press **Run**."
+        if not first and NOT_HERE in self.backend.missing(wanted):
+            yield (
+                f"{wanted.title} is not on this computer; **Run** fetches it, which needs network"
+                " access."
+            )
             return
         if not self.engines.free_for(pair):
             yield "Another pair is in memory; this one is loaded when you press **Run**."
             return
         try:
             for message, fraction in self.engines.wait(pair):
+                if self.chosen.get(session) is not mine:
+                    return
                 yield progress_text(message, fraction)
             yield "Model loaded."
         except UserError as error:
@@ -301,6 +310,14 @@ def plain_text(error: Exception) -> str:
     """The sentence of an error; ZeroGPU's have links in them."""
     text = error.message if isinstance(error, gr.Error) else str(error)
     return re.sub(r"<[^<>]*>", "", str(text))
+
+
+def remember(by_session: OrderedDict[str, Any], session: str, value: Any) -> None:
+    """Keep ``value`` for a session, of the last ``MAX_LAST`` that kept one."""
+    by_session[session] = value
+    by_session.move_to_end(session)
+    while len(by_session) > MAX_LAST:
+        by_session.popitem(last=False)
 
 
 def session_of(request: gr.Request) -> str:

@@ -103,6 +103,9 @@ class FakeBackend:
         if pair in self.absent:
             raise UserError(f"{pair} could not be fetched: no network; try again with one.")
 
+    def refuse(self, pair: Any) -> str:
+        return ""
+
     def missing(self, pair: Any) -> str:
         return "not on this computer" if pair.title in self.absent else ""
 

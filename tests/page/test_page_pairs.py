@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import threading
 from types import SimpleNamespace
 
@@ -13,10 +15,12 @@ from fake_backend import METHODS, PAIRS, FakeBackend
 from fake_race import fake_events
 from gradio.context import LocalContext
 
+from specdemo.drafters import METHODS as REAL_METHODS
 from specdemo.errors import UserError
 from specdemo.ui import server as server_module
 from specdemo.ui.backend import Backend, ZeroGpuBackend
 from specdemo.ui.controls import Limits
+from specdemo.ui.engines import Engines
 from specdemo.ui.jobs import RaceForm
 from specdemo.ui.messages import Ended
 from specdemo.ui.page import build_demo
@@ -49,16 +53,16 @@ def test_a_pair_that_is_not_there_leaves_the_other_in_memory(server):
     with pytest.raises(UserError, match="slow could not be fetched"):
         ended(server, "slow")
     assert server.engines.ready("fake") and server.engines.free_for("fake")
-    assert list(server.loading("slow")) == [
-        "Another pair is not on this computer; it is fetched when you press **Run**."
+    assert list(server.loading("slow", "block")) == [
+        "Another pair is not on this computer; **Run** fetches it, which needs network access."
     ]
-    assert list(server.loading("fake")) == ["Model loaded."]
+    assert list(server.loading("fake", "block")) == ["Model loaded."]
     assert ended(server, "fake") and server.engines.ready("fake"), "nothing is loaded again"
 
 
 def test_a_pair_that_is_there_takes_the_others_place(server):
     server.backend.absent.clear()
-    assert list(server.loading("slow")) == [
+    assert list(server.loading("slow", "block")) == [
         "Another pair is in memory; this one is loaded when you press **Run**."
     ]
     assert ended(server, "slow") and server.engines.ready("slow")
@@ -86,21 +90,101 @@ def test_pairs_that_are_not_there_are_marked(server, assets):
     assert list(demo.races.pairs) == ["smollm2-135m"], "a public Space offers what it has"
 
 
-def test_what_is_missing_of_a_pair_is_said_before_anything_is_fetched(tmp_path, monkeypatch):
-    models = tmp_path / "models.yaml"
-    entry = "{title: T, license: L, size: S, target: {path: nowhere}, drafters: {block: none}}"
-    models.write_text(f"pairs:\n  mine: {entry}\n")
-    monkeypatch.setenv("SPECDEMO_MODELS", str(models))
-    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
+@pytest.fixture
+def name_pair(tmp_path, monkeypatch):
+    """Writes models.yaml with one pair, “mine”, and returns it."""
     from specdemo.models.pairs import get_pair
 
-    assert Backend().missing(get_pair("mine")) == "not on this computer"
+    def write(target, drafters="{}"):
+        models = tmp_path / "models.yaml"
+        entry = f"{{title: T, license: L, size: S, target: {target}, drafters: {drafters}}}"
+        models.write_text(f"pairs:\n  mine: {entry}\n")
+        monkeypatch.setenv("SPECDEMO_MODELS", str(models))
+        return get_pair("mine")
+
+    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
+    return write
+
+
+def test_what_is_missing_of_a_pair_is_said_before_anything_is_fetched(name_pair, tmp_path):
+    """The page's status says what Run will do, for each method."""
+    pair = name_pair("{path: nowhere}", "{block: none}")
+    server = Server(Backend(), REAL_METHODS, {"mine": pair}, Limits(), tmp_path)
+    assert Backend().missing(pair) == "not on this computer, a drafter is missing"
+    for method, sentence in (
+        ("block", "drafter folder .*none has no config.json"),
+        ("lookup", "target of mine is not in .*nowhere"),
+    ):
+        (said,) = server.loading("mine", method)
+        assert re.search(sentence, said)
     with pytest.raises(UserError, match="drafter folder .*none has no config.json"):
-        Backend().fetch("mine", lambda message, fraction: None)
-    (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "config.json").write_text("{}")
+        job_of(server, "mine")
     with pytest.raises(UserError, match="target of mine could not be fetched: .*nowhere"):
         Backend().fetch("mine", lambda message, fraction: None)
+
+
+def test_a_pair_to_be_fetched_whose_drafter_is_missing_is_not_promised(name_pair, tmp_path):
+    pair = name_pair("{hub: a/b}")
+    pairs = {"first": name_pair("{hub: c/d}"), "mine": pair}
+    server = Server(Backend(), REAL_METHODS, pairs, Limits(), tmp_path)
+    assert Backend().missing(pair) == "not on this computer, no drafter"
+    (said,) = server.loading("mine", "block")
+    assert "has no diffusion drafter here" in said
+    with pytest.raises(UserError) as refused:
+        job_of(server, "mine")
+    assert str(refused.value) == said, "status and Run say the same"
+    assert "fetches it" in next(server.loading("mine", "lookup"))
+
+
+def test_what_was_chosen_before_is_told_no_more(server):
+    """A page that has chosen something else meanwhile."""
+    server.backend.weights.clear()
+    server.engines.pair = server.engines.engine = None
+    first = server.loading("fake", "block", "a page")
+    assert "…" in next(first) or "%" in next(first)
+    (said,) = server.loading("slow", "block", "a page")
+    assert "not on this computer" in said
+    server.backend.weights.set()
+    assert list(first) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            lambda folder: rewrite(folder, architectures=["GPT2LMHeadModel"], model_type="gpt2"),
+            "type “gpt2” are not supported",
+        ),
+        (lambda folder: rewrite(folder, sliding_window=16, model_type="mistral"), "sliding window"),
+        (lambda folder: cut_short(folder), "damaged or incomplete"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "damaged or incomplete"),
+        (lambda folder: (folder / "chat_template.jinja").write_text("{{ oh() }}"), "template"),
+    ],
+    ids=["kind", "window", "cut short", "no weights", "template"],
+)
+def test_a_target_that_cannot_run_leaves_the_other_in_memory(
+    name_pair, target_folder, tmp_path, damage, sentence
+):
+    shutil.copytree(target_folder, tmp_path / "copy")
+    backend = Backend()
+    name_pair("{path: copy}")
+    backend.fetch("mine", lambda message, fraction: None)  # as it is, it can
+    damage(tmp_path / "copy")
+    engines = Engines(lambda pair, progress: "engine", backend.fetch)
+    assert list(engines.wait("other")) and engines.ready("other")
+    with pytest.raises(UserError, match=sentence):
+        list(engines.wait("mine"))
+    assert engines.ready("other")
+
+
+def rewrite(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def cut_short(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
 
 
 def test_a_link_names_the_pair_whose_state_is_told(serve, assets):
@@ -132,6 +216,9 @@ class FakeSpaces(ZeroGpuBackend):
 
     def fetch(self, pair, progress):
         pass
+
+    def refuse(self, pair):
+        return ""
 
     def missing(self, pair):
         return ""
