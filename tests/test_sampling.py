@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from specdemo.drafters.parts.base import Draft
-from specdemo.engine.sampling import Noise, Rows, processors
+from specdemo.engine.noise import Noise
+from specdemo.engine.sampling import Rows, processors
 from specdemo.request import Sampling
 
 torch.set_num_threads(1)

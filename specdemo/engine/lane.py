@@ -28,7 +28,8 @@ from ..events import (
 from ..request import Request
 from .accept import Accepted, accept
 from .attention import AttentionKind
-from .sampling import Noise, Rows
+from .noise import Noise
+from .sampling import Rows
 from .text import StopRule
 from .verify_event import Round, RoundSeconds, verify_event
 

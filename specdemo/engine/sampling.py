@@ -2,9 +2,9 @@
 
 ``Rows`` turns the logits of one pass into choices: penalties and filters see each row's own prefix
 (prompt, output and that node's ancestors), and at temperature above 0 the choice is Gumbel-max with
-noise keyed by (seed, absolute position), so the same position gives the same token whatever was
-drafted around it. Rows are worked out only when asked for: filters sort the vocabulary, and a round
-asks only for the rows on its accepted path.
+noise keyed by (seed, absolute position, token), so the same position gives the same token whatever
+was drafted around it. Rows are worked out only when asked for: filters sort the vocabulary, and a
+round asks only for the rows on its accepted path.
 
 Where two tokens have exactly the same score, the one with the lower id counts as the likelier, in
 greedy decoding and in every filter.
@@ -26,6 +26,7 @@ from transformers import (
 from ..drafters.parts.base import Draft
 from ..errors import UserError
 from ..request import Sampling
+from .noise import Noise
 
 NOT_NUMBERS = (
     "The target's logits are not numbers here (NaN or infinite); try dtype float32, a higher"
@@ -91,21 +92,6 @@ def processors(sampling: Sampling) -> LogitsProcessorList:
         if sampling.min_p > 0:
             chain.append(MinP(sampling.min_p))
     return chain
-
-
-class Noise:
-    """Gumbel noise ``[V]`` for an absolute position, the same on every device and in every lane."""
-
-    def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu"):
-        self.seed, self.vocab_size, self.device = seed, vocab_size, device
-        self._generator = torch.Generator()
-
-    def at(self, position: int) -> torch.Tensor:
-        self._generator.manual_seed(
-            (self.seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
-        )
-        waiting = torch.empty(self.vocab_size).exponential_(generator=self._generator)
-        return waiting.clamp_min_(1e-20).log_().neg_().to(self.device)
 
 
 class Rows:
