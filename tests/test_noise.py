@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fake_cuda import pretended_gpu
 
+from specdemo.bench.made_up_gpu import pretended_gpu
 from specdemo.engine.noise import GOLDEN, Noise, _mixed, gumbel, signed, steps_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

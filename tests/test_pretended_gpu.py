@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fake_cuda import Pretended, pretended_gpu
 from tiny_models import make_tiny_target
 from tiny_training import periodic_corpus
 
 from specdemo.bench import device
+from specdemo.bench.made_up_gpu import Pretended, pretended_gpu
 from specdemo.drafters import METHODS
 from specdemo.engine import Engine, race
 from specdemo.engine.calibrate import draft_pass_ms
@@ -71,6 +71,37 @@ def test_it_is_as_strict_as_a_gpu(gpu):
             ):
                 wait()
         assert len(gpu) == 5
+    gpu.clear()
+    twin = torch.empty(3)
+    twin.copy_(there, non_blocking=True)
+    assert not gpu and twin.tolist() == [0, 1, 2]
+    twin.copy_(there)
+    torch.cuda.synchronize()
+    torch.cuda.Event().synchronize()
+    assert len(gpu) == 3
+
+
+def test_its_graphs_run_the_captured_operators_on_the_captured_buffers(gpu):
+    """What the device holds may change between replays, what the host said may not."""
+    length, rows = torch.zeros(1, dtype=torch.long, device="cuda"), torch.arange(4.0, device="cuda")
+    out, host = torch.zeros(4, device="cuda"), 3
+
+    def step():
+        fresh = torch.zeros(4, device="cuda").index_add_(0, length, rows[:1] + host)
+        out.copy_(fresh + rows.view(2, 2).flip(0).reshape(4))
+        length.add_(1)
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    host = 100
+    for at in (1, 2, 3):
+        graph.replay()
+        expected = [2.0, 3.0, 0.0, 1.0]
+        expected[at] += 3
+        assert out.host.tolist() == expected
+    with pytest.raises(RuntimeError, match="capturing"), torch.cuda.graph(graph):
+        length.item()
 
 
 def test_gradients_are_the_hosts():

@@ -160,6 +160,7 @@ def attentions(engine: Engine, repeats: int) -> dict[str, dict[AttentionKind, fl
     import torch
 
     from ..engine.attention import ATTENTIONS
+    from ..hardware import clock_now
 
     target, out = engine.target, {}
     with torch.inference_mode():
@@ -175,10 +176,10 @@ def attentions(engine: Engine, repeats: int) -> dict[str, dict[AttentionKind, fl
                 times: dict[AttentionKind, list[float]] = {kind: [] for kind in ATTENTIONS}
                 for turn in range(repeats + 2):
                     for kind, taken in times.items():
-                        began = engine.now()
+                        began = clock_now(target.device)
                         target.verify(cache, 11, tokens, parent, nodes + 1, attention=kind)
                         if turn > 1:
-                            taken.append((engine.now() - began) * 1e3)
+                            taken.append((clock_now(target.device) - began) * 1e3)
                 out[f"{context} + {nodes}"] = {
                     kind: statistics.median(taken) for kind, taken in times.items()
                 }

@@ -70,8 +70,9 @@ class Lane:
     ):
         self.engine, self.request, self.drafter = engine, request, drafter
         self.name: LaneName = "ar" if drafter is None else "spec"
-        # all rules are the same rule where p is one-hot
-        self.rule: Rule = "match" if request.sampling.greedy else request.rule
+        # all rules are the same rule where p is one-hot; plain decoding is the target's own choice
+        plain = drafter is None or request.sampling.greedy
+        self.rule: Rule = "match" if plain else request.rule
         self.width, self.attention = width or engine.costs.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
         self.capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
@@ -125,14 +126,10 @@ class Lane:
 
     def _plain(self) -> ArToken:
         timer = Stopwatch(self.engine.now)
-        logits, _ = self.engine.target.verify(
-            self.cache, self.ids[-1], [], [], self.width, attention=self.attention
-        )
-        rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
-        token = rows.pick(0)
-        self.cache.commit([])
+        rows, accepted = self._pass(Draft(), self.width)
         self.clock += timer.lap()
         self.rounds += 1
+        token = accepted.token
         ((_, text),) = self._keep(rows, [0], [token])
         return ArToken(
             len(self.output) - 1,
@@ -148,29 +145,16 @@ class Lane:
         # 1) Draft a tree of candidates behind the anchor.
         draft = self._propose(drafter)
         draft_seconds = timer.lap()
-        # 2) One pass of the target over the anchor and all candidates.
+        # 2) One pass of the target over the anchor and all candidates; keep the accepted path and
+        #    the target's own token behind it.
         live = len(draft.tokens) + 1
         width = self.engine.costs.width_for(live)
-        logits, features = self.engine.target.verify(
-            self.cache,
-            self.ids[-1],
-            draft.tokens,
-            draft.parent,
-            width,
-            self.taps,
-            "cascade" if draft.cascade else self.attention,
-        )
-        # 3) Accept a path, add the target's own token, keep nothing else in the cache.
-        rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
-        accepted = accept(draft, rows, self.rule, self.accept_rng)
-        self.cache.commit(accepted.path)
-        if features is not None:
-            self.features.append(features[accepted.rows])
+        rows, accepted = self._pass(draft, width)
         verify_seconds = timer.lap()
-        # 4) Tell the drafter.
+        # 3) Tell the drafter.
         drafter.observe(Verdict(accepted.path, accepted.token, draft_seconds, verify_seconds))
         seconds = RoundSeconds(draft_seconds, verify_seconds, timer.lap())
-        # 5) Off the clock: text, figures and events.
+        # 4) Off the clock: text, figures and events.
         predicted_ms = self.engine.costs.predicted_ms(live, draft_seconds * 1e3)
         self.clock += seconds.total
         self.draft_seconds += seconds.draft
@@ -187,6 +171,26 @@ class Lane:
             *self._draft_events(done),
             verify_event(done, self.engine.vocab, self.request.record),
         ]
+
+    def _pass(self, draft: Draft, width: int) -> tuple[Rows, Accepted]:
+        """One pass of the target over the anchor and ``draft``, of which the accepted path is
+        committed; the features of what was committed are kept for the drafter.
+        """
+        logits, features = self.engine.target.verify(
+            self.cache,
+            self.ids[-1],
+            draft.tokens,
+            draft.parent,
+            width,
+            self.taps,
+            "cascade" if draft.cascade else self.attention,
+        )
+        rows = Rows(logits, self.ids, draft, self.request.sampling, self.noise)
+        accepted = accept(draft, rows, self.rule, self.accept_rng)
+        self.cache.commit(accepted.path)
+        if features is not None:
+            self.features.append(features[accepted.rows])
+        return rows, accepted
 
     def _propose(self, drafter: Drafter) -> Draft:
         if self.limit - len(self.output) <= 1:
@@ -262,9 +266,7 @@ class Lane:
 
     def _logprob(self, rows: Rows, row: int, token: int) -> float | None:
         """The model's own log-probability of the token, untouched by temperature and filters."""
-        return (
-            float(rows.logits[row].float().log_softmax(-1)[token]) if self.request.record else None
-        )
+        return rows.logprob(row, token) if self.request.record else None
 
     def totals(self) -> LaneTotals:
         """Decode figures of this lane."""

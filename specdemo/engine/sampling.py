@@ -116,6 +116,7 @@ class Rows:
         self._chain = processors(sampling)
         self._scores: dict[int, torch.Tensor] = {}
         self._noised: dict[int, torch.Tensor] = {}
+        self._logprobs: dict[int, torch.Tensor] = {}
         self._plain = sampling.greedy and not self._chain
         # On a GPU one reduction and one copy serve the whole round; on a CPU only the rows on the
         # path are worth reducing.
@@ -161,9 +162,13 @@ class Rows:
             return torch.zeros_like(scores).index_fill_(0, scores.argmax(), 1.0)
         return scores.softmax(-1)
 
-    def raw_logprobs(self, row: int) -> torch.Tensor:
-        """Logarithms ``[V]`` of the model's untouched distribution, float32, for display."""
-        return self.logits[row].float().log_softmax(-1)
+    def logprob(self, row: int, token: int) -> float:
+        """The model's own log-probability of a token, untouched by temperature and filters, for
+        display.
+        """
+        if row not in self._logprobs:
+            self._logprobs[row] = self.logits[row].float().log_softmax(-1).cpu()
+        return float(self._logprobs[row][token])
 
     def _choice_scores(self, row: int) -> torch.Tensor:
         """``[V]`` the scores whose largest is the token picked: processed logits, with this

@@ -4,11 +4,10 @@ probabilities.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import torch
 
 from ..drafters.parts.base import Draft
 from ..events import KeptToken, NodeStatus, TokenSource, Verify
@@ -59,18 +58,19 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
         record: work out probabilities and ranks, which only matter when somebody looks.
     """
     draft, accepted = done.draft, done.accepted
-    logp = {row: done.rows.raw_logprobs(row).cpu() for row in accepted.rows} if record else {}
+    # only the rows on the accepted path are worked out
+    looked_at = set(accepted.rows) if record else set()
     picks: list[int | None] = [None] * (len(draft.tokens) + 1)
     for row, token in zip(accepted.rows, accepted.tokens, strict=True):
         picks[row] = token
-    kept = _kept_tokens(done, logp)
+    kept = _kept_tokens(done, record)
     return Verify(
         round=done.number,
         rows=done.width,
         kept=kept,
         status=_statuses(draft, accepted, len(kept)),
         p=[
-            float(logp[parent + 1][token].exp()) if parent + 1 in logp else None
+            math.exp(done.rows.logprob(parent + 1, token)) if parent + 1 in looked_at else None
             for parent, token in zip(draft.parent, draft.tokens, strict=True)
         ],
         picks=picks,
@@ -99,7 +99,7 @@ def _statuses(draft: Draft, accepted: Accepted, kept: int) -> list[NodeStatus]:
     return [status(node) for node in range(len(draft.tokens))]
 
 
-def _kept_tokens(done: Round, logp: dict[int, torch.Tensor]) -> list[KeptToken]:
+def _kept_tokens(done: Round, record: bool) -> list[KeptToken]:
     draft, accepted = done.draft, done.accepted
     last = accepted.path[-1] if accepted.path else -1
     target_source: TokenSource = "correction"
@@ -110,18 +110,18 @@ def _kept_tokens(done: Round, logp: dict[int, torch.Tensor]) -> list[KeptToken]:
     kept: list[KeptToken] = []
     for index, (token, text) in enumerate(done.kept):
         node = accepted.path[index] if index < len(accepted.path) else None
-        at = logp.get(accepted.rows[index])
+        logprob = done.rows.logprob(accepted.rows[index], token) if record else None
         kept.append(
             {
                 "id": token,
                 "text": text,
                 "source": target_source if node is None else "accepted",
                 "node": node,
-                "p": None if at is None else float(at[token].exp()),
-                "logprob": None if at is None else float(at[token]),
+                "p": None if logprob is None else math.exp(logprob),
+                "logprob": logprob,
                 "q": None if node is None else draft.probs[node],
-                "rank": None if at is None else _rank(draft, token, index),
-                "step": None if at is None else _settled_step(draft, token, index),
+                "rank": _rank(draft, token, index) if record else None,
+                "step": _settled_step(draft, token, index) if record else None,
             }
         )
     return kept

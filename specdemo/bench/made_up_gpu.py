@@ -1,17 +1,18 @@
 """A made-up accelerator: tensors say they are on ``cuda:0`` while their values lie on the host, and
 mixing the two fails as it does on a GPU.
 
-It finds, without a GPU, a tensor left behind on the host, a buffer that did not move, and every
-place where the host waits for the device. It cannot find kernels that compute otherwise, memory
-that runs out, or faults of graphs and streams.
+It finds, without a GPU, a tensor left behind on the host, a buffer that did not move, every place
+where the host waits for the device, and what a captured graph must not contain. It cannot find
+kernels that compute otherwise, memory that runs out, or faults of streams.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -20,6 +21,9 @@ from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
 
 import specdemo
+
+from . import made_up_graphs
+from .made_up_graphs import record, refuse_while_capturing
 
 PACKAGE = f"{Path(specdemo.__file__).parent}/"
 DEVICE = torch.device("cuda", 0)
@@ -40,8 +44,10 @@ WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_s
 class Pretended(torch.Tensor):
     """A tensor on the made-up device; ``host`` holds its values."""
 
+    host: torch.Tensor
+
     @staticmethod
-    def __new__(cls, real: torch.Tensor):
+    def __new__(cls, real: torch.Tensor) -> Pretended:
         with torch.inference_mode(False):
             made = torch.Tensor._make_wrapper_subclass(
                 cls,
@@ -49,20 +55,22 @@ class Pretended(torch.Tensor):
                 strides=real.stride(),
                 storage_offset=real.storage_offset(),
                 dtype=real.dtype,
-                device="cpu",
+                device=torch.device("cpu"),
             )
         made.host = real
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     device = property(lambda self: DEVICE)
     is_cuda = property(lambda self: True)
 
-    def __repr__(self):
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"Pretended({self.host!r})"
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         strangers: list[torch.Tensor] = []
 
         def on_host(x: torch.Tensor) -> torch.Tensor:
@@ -85,9 +93,12 @@ class Pretended(torch.Tensor):
         )
         if func in WAITING or masks:
             waited(str(func))
+        if func is aten.copy_.default:
+            _note_copy(*args, **(kwargs or {}))
         if func is aten._fused_sdp_choice.default:
             return 0  # plain products: no kernel of the host's own
         out = func(*there, **there_too)
+        record(func, there, there_too, out)
         if kwargs and "out" in kwargs or out is None:
             return (kwargs or {}).get("out")
         name = func._schema.name
@@ -112,12 +123,31 @@ def each_tensor(change: Callable[[torch.Tensor], torch.Tensor], x: Any) -> Any:
 WAITS: list[str] = []  # "what file:line" of our code, in the order they happened
 
 
-def waited(what: str) -> None:
-    frame = sys._getframe(1)
-    while frame and not frame.f_code.co_filename.startswith(PACKAGE):
+UPLOADS: list[str] = []  # likewise, where values were copied there with the host waiting
+
+
+def waited(what: str, places: list[str] = WAITS) -> None:
+    refuse_while_capturing(what)
+    frame: FrameType | None = sys._getframe(1)
+    while frame and not _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     place = frame and f" {frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
-    WAITS.append(f"{what}{place or ''}")
+    places.append(f"{what}{place or ''}")
+
+
+def _is_ours(file: str) -> bool:
+    """Whether it is a file of the package, the instrument's own apart."""
+    return file.startswith(PACKAGE) and not Path(file).name.startswith("made_up")
+
+
+def _note_copy(goal: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> None:
+    """A copy between host and device lets the host wait unless it is told not to."""
+    if non_blocking or isinstance(goal, Pretended) == isinstance(source, Pretended):
+        return
+    if isinstance(goal, Pretended):
+        waited("upload", UPLOADS)
+    else:
+        waited("copied to the host")
 
 
 def lift(x: torch.Tensor) -> torch.Tensor:
@@ -127,7 +157,7 @@ def lift(x: torch.Tensor) -> torch.Tensor:
 class Pretending(TorchFunctionMode):
     """Catches what Python code says about devices before torch looks for a real one."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu):
             return moved(func, args, kwargs)
@@ -143,11 +173,16 @@ class Pretending(TorchFunctionMode):
                     "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first."
                 )
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
-            return each_tensor(lift, func(*args, **{**kwargs, "device": "cpu"}))
+            if func in (torch.tensor, torch.as_tensor):
+                waited("upload", UPLOADS)
+            kwargs["device"] = "cpu"
+            made = func(*args, **kwargs)
+            record(func, args, kwargs, made)
+            return each_tensor(lift, made)
         return func(*args, **kwargs)
 
 
-def moved(func, args, kwargs):
+def moved(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """``Tensor.to`` in all its forms, ``cuda`` and ``cpu``."""
     x, rest = args[0], [] if func is not torch.Tensor.to else list(args[1:])
     where = {torch.Tensor.cuda: DEVICE, torch.Tensor.cpu: torch.device("cpu")}.get(
@@ -165,17 +200,19 @@ def moved(func, args, kwargs):
         waited("to the host")
         x = x.host
     elif where is not None and torch.device(where).type == "cuda":
+        if not isinstance(x, Pretended) and not kwargs.get("non_blocking"):
+            waited("upload", UPLOADS)
         x = lift(x)
     return x if dtype is None else torch.Tensor.to(x, dtype)
 
 
-def by_device(groups, *_, **__):
+def by_device(groups: Any, *_: Any, **__: Any) -> dict[Any, Any]:
     """What torch's own grouping, which asks below Python, would say."""
     return {(groups[0][0].device, groups[0][0].dtype): (list(groups), list(range(len(groups[0]))))}
 
 
 @contextlib.contextmanager
-def pretended_gpu():
+def pretended_gpu() -> Iterator[list[str]]:
     """Inside, ``cuda`` is there and is the made-up device; yields the list of places where the host
     waited for it.
     """
@@ -187,15 +224,21 @@ def pretended_gpu():
     answers = {
         "is_available": True,
         "is_bf16_supported": True,
-        "synchronize": None,
         "empty_cache": None,
         "get_device_name": "a made-up accelerator",
         "current_device": 0,
     }
     with contextlib.ExitStack() as stack:
-        # what is captured runs at once
-        for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
+        for name in ("Stream", "stream", "current_stream", "graph_pool_handle"):
             stack.enter_context(mock.patch.object(torch.cuda, name, mock.MagicMock()))
+        stands_in = {
+            "CUDAGraph": made_up_graphs.MadeUpGraph,
+            "graph": made_up_graphs.graph,
+            "Event": made_up_graphs.event_class(waited),
+            "synchronize": lambda *_: waited("synchronize"),
+        }
+        for name, made in stands_in.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, made))
         for name, answer in answers.items():
             stack.enter_context(
                 mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer)
@@ -214,4 +257,5 @@ def pretended_gpu():
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrite)
         stack.enter_context(Pretending())
         WAITS.clear()
+        UPLOADS.clear()
         yield WAITS
