@@ -59,7 +59,9 @@ class Start(Event):
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
             faster of the plain lane's pass and the one-row kernel.
         target_pass: how the target's layers run: as one TorchScript call or one after the other,
-            with the same results; empty in recordings that do not say.
+            with the same results, or on a GPU as a graph captured once; empty in recordings that do
+            not say.
+        why_host: where a race on a GPU is not captured as graphs, a sentence that says why.
     """
 
     kind: Literal["start"] = field(default="start", kw_only=True)
@@ -79,7 +81,8 @@ class Start(Event):
     one_row_ms: float | None = None
     ar_width: int = 1
     baseline_ms: float | None = None
-    target_pass: Literal["", "scripted", "eager"] = ""
+    target_pass: Literal["", "graph", "scripted", "eager"] = ""
+    why_host: str = ""
     vocab: dict[str, str] = field(default_factory=dict)
 
 

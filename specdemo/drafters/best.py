@@ -164,6 +164,7 @@ class Best:
         self.network = open_context(loaded)
         self.params = self.network.fit(params)
         self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
+        self.drafted, self.rounds = False, 0
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         self.network.start(capacity)
@@ -177,6 +178,11 @@ class Best:
         self.nodes: list[Node] = []
         self.drafted, self.last_ms = False, 0.0
         self.pass_ms: Callable[[int], float] | None = None  # None: no draft awaits its verdict
+
+    @property
+    def drafts_next(self) -> bool:
+        """See :class:`.parts.block_context.OnePass`."""
+        return self.drafted or not self.rounds
 
     def propose(self, context: Context) -> Draft:
         began = time.perf_counter()
@@ -197,6 +203,8 @@ class Best:
         # 2) what it cost
         self.pass_ms = context.pass_ms
         self.last_ms = (time.perf_counter() - began) * 1e3
+        if self.drafted:
+            self.last_ms += self.network.ahead_ms
         draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes])
         if context.record:
             self._annotate(draft, table)

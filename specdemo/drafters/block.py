@@ -28,6 +28,8 @@ class BlockChain:
     on the one before it (DSpark, arXiv 2607.05147).
     """
 
+    drafts_next = True
+
     def __init__(self, loaded: Loaded, params: Params) -> None:
         from .parts.block_context import open_context
 

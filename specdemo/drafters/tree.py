@@ -41,6 +41,8 @@ class TreeDrafter:
     before; the likeliest paths form the tree.
     """
 
+    drafts_next = True
+
     def __init__(self, loaded: Loaded, params: Params) -> None:
         from .parts.block_context import open_context
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..hardware import device_name
 from ..models.chat import prompt_ids
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ..models.load import Loaded
+    from .graphs.rounds import DeviceRounds
+
+EnginePass = Literal["graph", "scripted", "eager"]
 
 
 @dataclass
@@ -24,12 +27,16 @@ class Engine:
 
     Attributes:
         costs: what its target passes cost here and which widths a race may use.
+        rounds: what runs rounds on the device without the host's decisions, on a GPU where that was
+            found to be exact; ``why_no_rounds`` is a sentence about why it is not there.
         lock: held by the one race that runs.
     """
 
     loaded: Loaded
     target: Target
     costs: CostModel
+    rounds: DeviceRounds | None = None
+    why_no_rounds: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -41,6 +48,11 @@ class Engine:
         nothing waits for the device here.
         """
         return time.perf_counter()
+
+    @property
+    def pass_kind(self) -> EnginePass:
+        """How the target's layers run in a race."""
+        return self.target.pass_kind if self.rounds is None else "graph"
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of one user message, see :func:`.models.chat.prompt_ids`."""

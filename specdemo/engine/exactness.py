@@ -9,8 +9,8 @@ import torch
 
 from ..events import ExactCheck, FirstDifference
 from ..request import Request
-from .attention import AttentionKind
 from .cost import VERIFY_WIDTH
+from .graphs.lane import make_lane
 from .lane import Lane
 
 if TYPE_CHECKING:
@@ -35,8 +35,15 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> Exa
     """Compare a finished speculative lane with plain decoding at the fixed verify width (bit for
     bit) and with the one-row kernel (by token).
     """
-    reference = _decode(engine, request, spec, limit, VERIFY_WIDTH)
-    one_row = _decode(engine, request, spec, limit, 1, "masked")
+    prompt = spec.ids[: spec.prompt_length]
+    reference = (
+        make_lane(engine, request, prompt, limit)
+        if engine.rounds is not None
+        else Lane(engine, request, prompt, limit, width=VERIFY_WIDTH)
+    )
+    one_row = Lane(engine, request, prompt, limit, width=1, attention="masked")
+    _finish(reference)
+    _finish(one_row)
     pairs = [(a.float(), b.float()) for a, b in zip(spec.logits, reference.logits, strict=False)]
     unequal = sum(not torch.equal(a, b) for a, b in pairs)
     difference = first_difference(spec, one_row)
@@ -45,23 +52,12 @@ def check_exact(engine: Engine, request: Request, spec: Lane, limit: int) -> Exa
         "positions": len(pairs),
         "unequal": unequal,
         "max_difference": max((float((a - b).abs().max()) for a, b in pairs), default=0.0),
-        "reference_width": VERIFY_WIDTH,
+        "reference_width": reference.width,
         "one_row": {"identical": difference is None, "first_difference": difference},
     }
 
 
-def _decode(
-    engine: Engine,
-    request: Request,
-    spec: Lane,
-    limit: int,
-    width: int,
-    attention: AttentionKind = "layout_invariant",
-) -> Lane:
-    lane = Lane(
-        engine, request, spec.ids[: spec.prompt_length], limit, width=width, attention=attention
-    )
+def _finish(lane: Lane) -> None:
     lane.prefill()
     while not lane.finish:
         lane.advance()
-    return lane

@@ -31,9 +31,10 @@ from .attention import AttentionKind
 from .noise import Noise
 from .sampling import Rows
 from .text import StopRule
-from .verify_event import Round, RoundSeconds, verify_event
+from .verify_event import DecidedRows, Round, RoundSeconds, verify_event
 
 if TYPE_CHECKING:
+    from ..models.decoder import KVCache
     from .engine import Engine
 
 
@@ -76,15 +77,17 @@ class Lane:
         self.width, self.attention = width or engine.costs.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
         self.capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
-        self.cache = engine.target.new_cache(self.capacity)
+        self.taps = tuple(drafter.layer_ids) if drafter else ()
+        self.cache = self._new_cache()
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
         # three independent streams: the target's noise, acceptance, the drafter
         self.accept_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
         self.draft_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
-        self.taps = tuple(drafter.layer_ids) if drafter else ()
         self.features: list[torch.Tensor] = []  # of tokens the drafter has not taken yet
         self.features_from = 0  # the absolute position of the first of them
+        # of the device, spent in the last pass on the draft of the next round
+        self.ahead_seconds = 0.0
         self.clock = self.ttft = self.draft_seconds = self.verify_seconds = 0.0
         self.predicted_ms = 0.0
         self.rounds = self.accepted = self.drafting_rounds = 0
@@ -97,6 +100,12 @@ class Lane:
     def output(self) -> list[int]:
         return self.ids[self.prompt_length :]
 
+    def _new_cache(self) -> KVCache:
+        return self.engine.target.new_cache(self.capacity)
+
+    def _begin(self, token: int) -> None:
+        """Called once the prompt is read, with the first token."""
+
     @torch.inference_mode()
     def prefill(self) -> Prefill:
         """Read the prompt and choose the first token."""
@@ -106,6 +115,7 @@ class Lane:
         token = rows.pick(0)
         if self.drafter:
             self.drafter.start(list(self.ids), self.capacity)
+        self._begin(token)
         self.ttft = timer.lap()
         if features is not None:
             self.features.append(features)
@@ -144,23 +154,26 @@ class Lane:
         timer = Stopwatch(self.engine.now)
         # 1) Draft a tree of candidates behind the anchor.
         draft = self._propose(drafter)
-        draft_seconds = timer.lap()
+        draft_seconds = timer.lap() + self.ahead_seconds
         # 2) One pass of the target over the anchor and all candidates; keep the accepted path and
         #    the target's own token behind it.
         live = len(draft.tokens) + 1
         width = self.engine.costs.width_for(live)
         rows, accepted = self._pass(draft, width)
-        verify_seconds = timer.lap()
+        verify_seconds = timer.lap() - self.ahead_seconds
         # 3) Tell the drafter.
         drafter.observe(Verdict(accepted.path, accepted.token, draft_seconds, verify_seconds))
-        seconds = RoundSeconds(draft_seconds, verify_seconds, timer.lap())
+        rest_seconds = timer.lap()
         # 4) Off the clock: text, figures and events.
+        kept = self._keep(rows, accepted.rows, accepted.tokens)
+        if self.finish:  # nobody takes the draft that is ready
+            rest_seconds += self.ahead_seconds
+        seconds = RoundSeconds(draft_seconds, verify_seconds, rest_seconds)
         predicted_ms = self.engine.costs.predicted_ms(live, draft_seconds * 1e3)
         self.clock += seconds.total
         self.draft_seconds += seconds.draft
         self.verify_seconds += seconds.verify
         self.predicted_ms += predicted_ms
-        kept = self._keep(rows, accepted.rows, accepted.tokens)
         done = Round(
             self.rounds, draft, rows, accepted, kept, width, seconds, predicted_ms, self.clock
         )
@@ -172,7 +185,7 @@ class Lane:
             verify_event(done, self.engine.vocab, self.request.record),
         ]
 
-    def _pass(self, draft: Draft, width: int) -> tuple[Rows, Accepted]:
+    def _pass(self, draft: Draft, width: int) -> tuple[DecidedRows, Accepted]:
         """One pass of the target over the anchor and ``draft``, of which the accepted path is
         committed; the features of what was committed are kept for the drafter.
         """
@@ -246,7 +259,9 @@ class Lane:
         )
         return [*frames, made]
 
-    def _keep(self, rows: Rows, sources: list[int], tokens: list[int]) -> list[tuple[int, str]]:
+    def _keep(
+        self, rows: DecidedRows, sources: list[int], tokens: list[int]
+    ) -> list[tuple[int, str]]:
         """Append ``tokens``, chosen by the rows ``sources``, until the stop rule ends the answer.
 
         Returns:
@@ -264,7 +279,7 @@ class Lane:
                 break
         return kept
 
-    def _logprob(self, rows: Rows, row: int, token: int) -> float | None:
+    def _logprob(self, rows: DecidedRows, row: int, token: int) -> float | None:
         """The model's own log-probability of the token, untouched by temperature and filters."""
         return rows.logprob(row, token) if self.request.record else None
 

@@ -27,6 +27,7 @@ from ..events import (
 from ..request import Request
 from .engine import Engine
 from .exactness import check_exact, first_difference
+from .graphs.lane import for_request, make_lane
 from .lane import Lane
 from .target import BUCKETS
 
@@ -41,18 +42,19 @@ def race(
     ``cancel`` is looked at before each prefill and between rounds; closing the generator ends the
     race at once and leaves the engine ready for the next one.
     """
+    engine, why_host = for_request(engine, request)
     prompt_ids = engine.encode(request.prompt)
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
     method = METHODS[request.method]
     with engine.lock:
         try:
             drafter = method.build(engine.loaded, request.params) if request.lanes != "ar" else None
-            yield _start(engine, request, prompt_ids, drafter)
+            yield _start(engine, request, prompt_ids, drafter, why_host)
             lanes = []
             if request.lanes != "spec":
-                lanes.append(Lane(engine, request, prompt_ids, limit))
+                lanes.append(make_lane(engine, request, prompt_ids, limit))
             if drafter is not None:
-                lanes.append(Lane(engine, request, prompt_ids, limit, drafter))
+                lanes.append(make_lane(engine, request, prompt_ids, limit, drafter))
             if request.sampling.seed % 2:
                 lanes.reverse()  # neither lane always meets the colder cache
             stopped = False
@@ -99,7 +101,11 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
 
 
 def _start(
-    engine: Engine, request: Request, prompt_ids: list[int], drafter: Drafter | None
+    engine: Engine,
+    request: Request,
+    prompt_ids: list[int],
+    drafter: Drafter | None,
+    why_host: str,
 ) -> Start:
     costs = engine.costs
     return Start(
@@ -123,7 +129,8 @@ def _start(
         one_row_ms=costs.one_row_ms,
         ar_width=costs.ar_width,
         baseline_ms=costs.baseline_ms,
-        target_pass=engine.target.pass_kind,
+        target_pass=engine.pass_kind,
+        why_host=why_host,
         vocab=engine.vocab(prompt_ids),
     )
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import torch
 
 from ..drafters.parts.base import Draft
 from ..events import KeptToken, NodeStatus, TokenSource, Verify
 from .accept import Accepted
-from .sampling import Rows
 
 
 class RoundSeconds(NamedTuple):
@@ -25,6 +26,22 @@ class RoundSeconds(NamedTuple):
     @property
     def total(self) -> float:
         return self.draft + self.verify + self.rest
+
+
+class DecidedRows(Protocol):
+    """The rows of a pass after acceptance, as far as they were looked at.
+
+    Attributes:
+        logits: ``[n, V]``.
+    """
+
+    logits: torch.Tensor
+
+    def top2_gap(self, row: int) -> float:
+        """How much the two best choices of a kept token were apart, in units of logits."""
+
+    def logprob(self, row: int, token: int) -> float:
+        """The model's own log-probability of a token."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class Round:
 
     number: int
     draft: Draft
-    rows: Rows
+    rows: DecidedRows
     accepted: Accepted
     kept: list[tuple[int, str]]
     width: int

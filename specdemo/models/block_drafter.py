@@ -231,21 +231,31 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         Raises:
             ValueError: ``start`` lies behind the end of the cache.
         """
-        eps, c = self.config.rms_norm_eps, self.config
         start, features = cache.clip(start, features)
         n = features.shape[0]
         slot = cache.place(start, n)
         end = slot + n
+        k, v = self.context_rows(features, *self.rope_table.rows(start, n))
+        cache.keys[:, :, slot:end] = k
+        cache.values[:, :, slot:end] = v
+        cache.length = end
+
+    @torch.no_grad()
+    def context_rows(
+        self, features: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Context K and V ``[L, Hkv, n, D]`` of ``features [n, taps * H]``; ``cos``, signed
+        ``sin``: ``[n, 1, D]`` of their positions.
+        """
+        eps, c = self.config.rms_norm_eps, self.config
         fused = self.fused_fc(features.to(self.embedding))
         rows = self.to_context(rms_norm(fused, self.context_norm, eps))
-        rows = rows.view(n, c.num_hidden_layers, 2, c.num_key_value_heads, c.head_dim)
+        rows = rows.view(len(rows), c.num_hidden_layers, 2, c.num_key_value_heads, c.head_dim)
         k = rows[:, :, 0]  # [n, L, Hkv, D]
         if c.qk_norm:
             k = torch.stack([layer.norm_keys(k[:, layer.index]) for layer in self.fused], 1)
-        cos, sin = (t[:, None] for t in self.rope_table.rows(start, n))
-        cache.keys[:, :, slot:end] = rotate(k, cos, sin).permute(1, 2, 0, 3)
-        cache.values[:, :, slot:end] = rows[:, :, 1].permute(1, 2, 0, 3)
-        cache.length = end
+        k = rotate(k, cos[:, None], sin[:, None])
+        return k.permute(1, 2, 0, 3), rows[:, :, 1].permute(1, 2, 0, 3)
 
     @torch.no_grad()
     def hidden(self, ids: torch.Tensor, anchor_position: int, cache: WindowCache) -> torch.Tensor:

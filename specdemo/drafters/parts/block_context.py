@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from ...errors import UserError
 from ...models.block_drafter import MASK, BlockDrafter
-from ...models.markov import shortlist
+from ...models.markov import CANDIDATES, shortlist
 from .adaptive import EMA
 from .base import Context, NotFinite
 from .candidates import Candidates, CandidateTable
@@ -30,6 +30,61 @@ TOP_K = 8  # candidates read at every position, recorded or not, so that recordi
 MAX_PREV = 12
 
 
+class PackedShape(NamedTuple):
+    """Sizes of packed candidates: of ``states`` positions ``candidates`` each; with a Markov head
+    the ``kept`` likeliest of those behind each of the first ``after`` candidates of the position
+    before (0 and 0 without one).
+    """
+
+    states: int
+    candidates: int
+    after: int
+    kept: int
+
+    @property
+    def size(self) -> int:
+        """Numbers in all."""
+        pairs = max(self.states - 1, 0) * self.after * self.kept
+        return 2 * (self.states * self.candidates + pairs)
+
+
+class DevicePass(Protocol):
+    """A drafter's pass that an engine keeps on the device: its context follows the target there,
+    and the pass over the anchor and its masks may have run before it is asked for.
+
+    Attributes:
+        shape: of its candidates.
+    """
+
+    shape: PackedShape
+
+    def extend(self, features: torch.Tensor, start: int) -> None:
+        """Add the prompt's features, as :meth:`BlockContext.extend`."""
+
+    def candidates(self) -> tuple[torch.Tensor, float]:
+        """Those behind the current anchor, packed and on the host, and the milliseconds of their
+        pass where it ran before this call (else 0).
+        """
+
+
+@runtime_checkable
+class OnePass(Protocol):
+    """A method whose rounds take one pass of one network: :meth:`BlockContext.table` with its
+    parameters ``gamma`` and ``markov_head``.
+
+    Attributes:
+        drafts_next: whether the next proposal probably takes it.
+    """
+
+    network: BlockContext
+
+    @property
+    def params(self) -> Any: ...
+
+    @property
+    def drafts_next(self) -> bool: ...
+
+
 class BlockContext:
     """Wraps one block drafter for the length of one run.
 
@@ -39,6 +94,9 @@ class BlockContext:
         pass_ms: moving average of the milliseconds of one pass, extending the context included,
             without recording.
         banned_column: column of the mask token, which is never proposed.
+        device_pass: what computes :meth:`table` in its stead, set by an engine that has it;
+            ``ahead_ms`` are the milliseconds of the last table's pass that ran before it was asked
+            for.
     """
 
     def __init__(self, net: BlockDrafter, device: torch.device | str = "cpu") -> None:
@@ -50,9 +108,12 @@ class BlockContext:
         self.max_masks = net.block_size - 1
         self.pass_ms = EMA()
         self.banned_column = _column(net.vocab_ids, net.config.mask_token_id)
+        self.device_pass: DevicePass | None = None
+        self.ahead_ms = 0.0
 
     def start(self, capacity: int) -> None:
         """Forget the last run; make room for ``capacity`` positions."""
+        self.device_pass, self.ahead_ms = None, 0.0
         self.cache = self.net.new_cache(capacity)
 
     def fit(self, params: P, *names: str, other: BlockContext | None = None) -> P:
@@ -85,7 +146,11 @@ class BlockContext:
         """Extend the cache by ``features [n, len(layer_ids) * hidden]`` of the positions from
         ``start`` on.
         """
-        if features.shape[0]:
+        if not features.shape[0]:
+            return
+        if self.device_pass is not None:
+            self.device_pass.extend(features, start)
+        else:
             self.net.extend(self.cache, features, start)
 
     def hidden(
@@ -122,6 +187,9 @@ class BlockContext:
         """
         if catch_up:
             self.catch_up(context)
+        if self.device_pass is not None:
+            packed, self.ahead_ms = self.device_pass.candidates()
+            return self.unpack(packed, self.device_pass.shape)
         return self.to_table(self._mask_states(context, gamma), markov_head)
 
     def _mask_states(self, context: Context, gamma: int) -> torch.Tensor:
@@ -136,44 +204,73 @@ class BlockContext:
         Raises:
             NotFinite: a probability is not a number.
         """
+        packed, shape = self.pack(hidden, markov_head)
+        return self.unpack(packed.cpu(), shape)
+
+    def packed_shape(self, n: int, columns: int, markov_head: bool = True) -> PackedShape:
+        """What :meth:`pack` gives for ``n`` states over a vocabulary of that many columns."""
+        if not markov_head or n < 2 or self.net.markov_tables is None:
+            return PackedShape(n, min(TOP_K, columns), 0, 0)
+        wide = min(CANDIDATES, columns)
+        return PackedShape(n, wide, min(MAX_PREV, wide), min(TOP_K, wide))
+
+    def pack(
+        self, hidden: torch.Tensor, markov_head: bool = True
+    ) -> tuple[torch.Tensor, PackedShape]:
+        """The candidates of states ``[n, H]`` as one float64 vector on the device, so that one copy
+        brings them to the host; see :meth:`unpack`.
+        """
         logits = self.logits(hidden)
-        head = self.net.markov_tables if markov_head and len(hidden) > 1 else None
-        if head is None:
-            return CandidateTable(top_candidates(logits, self.vocab_ids))
-        # 1) the head's candidates (C a slot), and the likeliest of them after each of P tokens
+        shape = self.packed_shape(len(hidden), logits.shape[-1], markov_head)
+        if not shape.after:
+            best, columns = logits.topk(shape.candidates, dim=-1)
+            parts = [self._ids(columns), (best - logits.logsumexp(-1, keepdim=True)).exp()]
+            return torch.cat([part.flatten().double() for part in parts]), shape
+        # the head's candidates, and the likeliest of them after each of the tokens before
+        assert self.net.markov_tables is not None
         columns, logp = shortlist(logits)
-        next_probs, next_index = head(
-            hidden[1:], columns[:-1, :MAX_PREV], columns[1:], logp[1:]
-        ).topk(min(TOP_K, columns.shape[1]), dim=-1)
-        ids = columns if self.vocab_ids is None else self.vocab_ids[columns]
-        # 2) everything to the host in one copy
-        (n, wide), (_, many, kept) = ids.shape, next_probs.shape
-        packed = torch.cat(
-            [t.flatten().double() for t in (ids, logp.exp(), next_probs, next_index)]
-        ).cpu()
+        next_probs, next_index = self.net.markov_tables(
+            hidden[1:], columns[:-1, : shape.after], columns[1:], logp[1:]
+        ).topk(shape.kept, dim=-1)
+        parts = [self._ids(columns), logp.exp(), next_probs, next_index]
+        return torch.cat([part.flatten().double() for part in parts]), shape
+
+    def _ids(self, columns: torch.Tensor) -> torch.Tensor:
+        """Target ids of columns of the drafter's vocabulary."""
+        return columns if self.vocab_ids is None else self.vocab_ids[columns]
+
+    def unpack(self, packed: torch.Tensor, shape: PackedShape) -> CandidateTable:
+        """What :meth:`pack` made, on the host: the unconditional candidates, and the conditional
+        ones where there is a head.
+
+        Raises:
+            NotFinite: a probability is not a number.
+        """
         if not packed.isfinite().all():
             raise NotFinite
-        pairs = (n - 1) * many * kept
+        n, wide, after, kept = shape
+        pairs = (n - 1) * after * kept
         ids, probs, next_probs, next_index = packed.split([n * wide, n * wide, pairs, pairs])
-        # 3) the unconditional candidates beside the conditional ones
         id_rows = ids.long().view(n, wide).tolist()
         prob_rows = probs.view(n, wide)[:, :TOP_K].tolist()
         rows = [
             [(i, p) for i, p in zip(*row, strict=False) if p > 0]
             for row in zip(id_rows, prob_rows, strict=True)
         ]
+        if not after:
+            return CandidateTable(rows)
         return CandidateTable(
             rows,
             id_rows,
-            next_probs.view(n - 1, many, kept).numpy(),
-            next_index.long().view(n - 1, many, kept).numpy(),
+            next_probs.view(n - 1, after, kept).numpy(),
+            next_index.long().view(n - 1, after, kept).numpy(),
         )
 
     def add_pass_time(self, began: float) -> None:
-        """Add the time since ``began`` (``time.perf_counter()``) to ``pass_ms``; call it after the
-        candidates are on the host.
+        """Add the time since ``began`` (``time.perf_counter()``) to ``pass_ms``, and what ran
+        before it; call it after the candidates are on the host.
         """
-        self.pass_ms.add((time.perf_counter() - began) * 1e3)
+        self.pass_ms.add((time.perf_counter() - began) * 1e3 + self.ahead_ms)
 
     def top_candidates(self, logits: torch.Tensor, k: int = TOP_K) -> list[Candidates]:
         """See :func:`top_candidates`."""

@@ -36,6 +36,7 @@ const TYPED = {
     hardware: str(e.hardware),
     dtype: str(e.dtype),
     target_pass: str(e.target_pass),
+    why_host: str(e.why_host),
     weights: str(e.weights),
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
     pass_ms: Object.fromEntries(

@@ -383,6 +383,7 @@ function factsOf({ sampling, ...start }) {
     start.hardware,
     start.dtype,
     start.target_pass && `${start.target_pass} pass`,
+    start.why_host && `not captured: ${start.why_host}`,
     start.weights,
   ];
 }
