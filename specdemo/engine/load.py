@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..huge_pages import use_huge_pages
 from .calibrate import calibrate
 from .engine import Engine
+from .graphs.load import make_rounds
 from .target import Target
 
 if TYPE_CHECKING:
@@ -73,4 +74,6 @@ def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
     if target.device.type == "cpu":
         use_huge_pages()
     on_progress("Measuring one pass of the target", None)
-    return Engine(loaded, target, calibrate(target))
+    costs = calibrate(target)
+    rounds, why = make_rounds(target)
+    return Engine(loaded, target, costs, rounds, why)

@@ -91,6 +91,7 @@ class DeviceRounds:
     Args:
         width: rows of every pass, of both lanes.
         costs: of passes of that width, and of the one-row graph.
+        remark: why another attention was not taken, in a sentence.
 
     Attributes:
         kept: at most this many sets of buffers and graphs stay; a set for each lane, capacity and
@@ -106,7 +107,9 @@ class DeviceRounds:
         capture: Capture,
         width: int,
         costs: CostModel | None = None,
+        remark: str = "",
     ):
+        self.remark = remark
         self.target, self.attention, self.capture, self.width = target, attention, capture, width
         self.costs = costs or CostModel({1: 1.0, width: 1.0}, 1.0, [width])
         self._caches: dict[tuple[LaneName, int], KVCache] = {}
