@@ -79,6 +79,12 @@ def test_it_is_as_strict_as_a_gpu(gpu):
     torch.cuda.synchronize()
     torch.cuda.Event().synchronize()
     assert len(gpu) == 3
+    torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.Event().synchronize()
+    for wait in (torch.cuda.synchronize, there[0].item, lambda: here.to("cuda")):
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            wait()
+    torch.cuda.set_sync_debug_mode("default")
 
 
 def test_its_graphs_run_the_captured_operators_on_the_captured_buffers(gpu):

@@ -8,8 +8,10 @@ This is the first thing to run on hardware nobody has measured yet.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,18 @@ PROMPTS = (
     "Summarise in two sentences why sleep matters for students.",
     "There are 24 pupils and a third of them play chess. How many do not? Explain step by step.",
     "Write a polite e-mail that asks for a day off.",
+    "Name the planets of the solar system in order and say one thing about each.",
+    "Write a SQL query that lists the ten customers with the most orders.",
+    "A shirt costs 40 euros after a discount of 20 %. What did it cost before?",
+    "Explain how a bicycle stays upright.",
+    "Write a haiku about rain, then explain its form.",
+    "Compare tea and coffee in a short table.",
+    "Write a Python class for a stack with push, pop and peek.",
+    "What should I pack for three days of hiking in the mountains?",
+    "Continue the sequence 2, 3, 5, 8, 13 and explain the rule.",
+    "Describe the water cycle to a ten-year-old.",
 )
+GRAPH_LIMIT, PRETEND_LIMIT, PRETEND_TOKENS = 20, 1, 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="methods to race (default: %(default)s)",
     )
-    add("--prompts", metavar="FILE", help="prompts, as for bench (default: ten built-in ones)")
-    add("--limit", type=int, default=10, metavar="N", help="prompts to race (default: 10)")
+    add("--prompts", metavar="FILE", help="prompts, as for bench (default: built-in ones)")
     add(
-        "--max-new-tokens",
+        "--limit",
         type=int,
-        default=64,
         metavar="N",
-        help="new tokens per answer (default: 64)",
+        help=f"prompts to race (default: 10, with --graphs {GRAPH_LIMIT})",
     )
+    add("--max-new-tokens", type=int, metavar="N", help="new tokens per answer (default: 64)")
     add(
         "--repeats",
         type=int,
@@ -76,6 +88,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="timed passes of each kind, of which the median counts (default: 20)",
     )
     add("--out", metavar="FILE", help="also write the report there")
+    add(
+        "--graphs",
+        action="store_true",
+        help="on a GPU: check everything that captured rounds promise, each with passed or failed,"
+        " in the first of --dtypes",
+    )
+    add(
+        "--pretend",
+        action="store_true",
+        help="with --graphs and without a GPU: the same steps on a made-up accelerator, which finds"
+        f" faults but measures nothing (default: {PRETEND_LIMIT} prompt, {PRETEND_TOKENS} tokens)",
+    )
 
 
 def device_main(args: argparse.Namespace) -> int:
@@ -83,6 +107,12 @@ def device_main(args: argparse.Namespace) -> int:
     from ..engine import load_engine
     from ..engine.calibrate import draft_pass_ms
 
+    if args.pretend and not args.graphs:
+        raise UserError("--pretend goes with --graphs.")
+    limit = PRETEND_LIMIT if args.pretend else GRAPH_LIMIT if args.graphs else 10
+    args.limit = limit if args.limit is None else args.limit
+    if args.max_new_tokens is None:
+        args.max_new_tokens = PRETEND_TOKENS if args.pretend else 64
     if min(args.repeats, args.limit, args.max_new_tokens) < 1:
         raise UserError("--repeats, --limit and --max-new-tokens must be at least 1.")
     prompts = (
@@ -95,6 +125,8 @@ def device_main(args: argparse.Namespace) -> int:
         Request(prompts[0], method, max_new_tokens=args.max_new_tokens, check="exact")
     if args.out:
         check_output(Path(args.out), "The report")
+    if args.graphs:
+        return _graphs(args, methods, prompts)
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
         engine = load_engine(args.pair, dtype.strip(), args.device)
@@ -106,11 +138,44 @@ def device_main(args: argparse.Namespace) -> int:
             "draft": draft_pass_ms(engine, repeats=args.repeats),
             "races": races(engine, methods, prompts, args.max_new_tokens),
         }
+    _publish(report, args.out)
+    return 0
+
+
+def _publish(report: dict[str, Any], out: str | None) -> None:
     text = json.dumps(report, indent=1)
     print(text)
-    if args.out:
-        write_output(Path(args.out), text, "The report")
-    return 0
+    if out:
+        write_output(Path(out), text, "The report")
+
+
+def _graphs(args: argparse.Namespace, methods: list[str], prompts: list[str]) -> int:
+    """The report of ``--graphs``; 1 where something failed."""
+    import torch
+
+    from ..engine import load_engine
+    from .graph_report import GraphReport
+    from .made_up_gpu import pretended_gpu
+
+    if not args.pretend and not torch.cuda.is_available():
+        raise UserError(
+            "There is no GPU here to capture graphs on; run this on a machine with one, or add"
+            " --pretend to run its steps on a made-up accelerator."
+        )
+    with pretended_gpu() if args.pretend else contextlib.nullcontext():
+        engine = load_engine(args.pair, args.dtypes.split(",")[0].strip(), args.device or "cuda")
+        if engine.target.device.type != "cuda":
+            raise UserError("--graphs needs a GPU; leave --device away, or name one.")
+        report: dict[str, Any] = {"hardware": engine.hardware(), "pair": args.pair}
+
+        def say(line: str) -> None:
+            print(line, file=sys.stderr, flush=True)
+
+        report |= GraphReport(
+            engine, methods, prompts, args.max_new_tokens, args.repeats, say
+        ).run()
+    _publish(report, args.out)
+    return 0 if report["passed"] else 1
 
 
 def passes(engine: Engine, repeats: int, context: int = 160) -> dict[str, Any]:

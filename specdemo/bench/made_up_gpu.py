@@ -126,8 +126,19 @@ WAITS: list[str] = []  # "what file:line" of our code, in the order they happene
 UPLOADS: list[str] = []  # likewise, where values were copied there with the host waiting
 
 
+WAIT_FOR_EVENT = "synchronize of an event"
+sync_debug_mode = "default"  # of :func:`torch.cuda.set_sync_debug_mode`
+
+
+def set_sync_debug_mode(mode: str) -> None:
+    global sync_debug_mode
+    sync_debug_mode = mode
+
+
 def waited(what: str, places: list[str] = WAITS) -> None:
     refuse_while_capturing(what)
+    if sync_debug_mode == "error" and what != WAIT_FOR_EVENT:
+        raise RuntimeError(f"called a synchronizing CUDA operation: {what}")
     frame: FrameType | None = sys._getframe(1)
     while frame and not _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -236,6 +247,7 @@ def pretended_gpu() -> Iterator[list[str]]:
             "graph": made_up_graphs.graph,
             "Event": made_up_graphs.event_class(waited),
             "synchronize": lambda *_: waited("synchronize"),
+            "set_sync_debug_mode": set_sync_debug_mode,
         }
         for name, made in stands_in.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, made))
