@@ -2,6 +2,9 @@
 
 import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -127,3 +130,18 @@ def test_a_target_writes_the_same_text_with_it():
 def test_many_query_heads_on_one_key_head_are_refused():
     with pytest.raises(ValueError, match="at most 16"):
         PositionAttention(17)
+
+
+def test_it_compiles_for_gpus_that_are_not_here():
+    """Into machine code with tensor cores, outside the interpreter and so in another process."""
+    variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    root = Path(__file__).parent.parent
+    path = os.pathsep.join([str(root), *filter(None, [variables.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(root / "tests" / "compile_kernels.py")],
+        env=variables | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout.strip() == "compiled", done.stderr[-2000:]

@@ -17,7 +17,7 @@ from specdemo.engine.graphs.capture import run_eagerly
 from specdemo.engine.graphs.checks import CONTEXTS, attention_gap, unequal_rows
 from specdemo.engine.graphs.load import Chosen, choose_attention, graphs_of, make_rounds, prepare
 from specdemo.engine.target import Target
-from specdemo.request import Request
+from specdemo.request import Request, Sampling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GROUP = 2
@@ -114,3 +114,21 @@ def test_a_kernel_that_does_not_run_is_replaced(monkeypatch, target):
         monkeypatch.setattr("specdemo.engine.graphs.load.attention_gap", fails)
         chosen = choose_attention(target)
         assert chosen.attention.name == "float64" and chosen.why.startswith("Triton")
+
+
+def test_filters_that_cannot_be_captured_are_left_to_the_host(monkeypatch):
+    def waits(scores, numbers):
+        return scores * float(numbers.top_k > 0)
+
+    monkeypatch.setattr("specdemo.engine.graphs.choose._filtered", waits)
+    with pretended_gpu():
+        engine = device_engine(device="cuda")
+        rounds, why = make_rounds(engine.target)
+        assert rounds is not None and not why and not rounds.filters
+        engine = replace(engine, rounds=rounds)
+        for sampling, kind in ((Sampling(0.8, top_k=5), "eager"), (Sampling(0.8), "graph")):
+            start, *_, done = race(
+                engine, Request("t1 t2", "lookup", sampling=sampling, max_new_tokens=8)
+            )
+            assert start.target_pass == kind and done.result["identical"]
+            assert ("Top-k" in start.why_host) == (kind == "eager")

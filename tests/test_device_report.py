@@ -27,7 +27,8 @@ def engine():
 
 def report_of(engine, methods=("block", "tree", "best")):
     lines = []
-    return GraphReport(engine, methods, ["t1 t2", "t3"], 8, 2, lines.append), lines
+    report = GraphReport(engine, methods, ["t1 t2", "t3"], 8, 2, lines.append, timed=False)
+    return report, lines
 
 
 def test_every_step_runs_there(engine, monkeypatch):
@@ -36,9 +37,9 @@ def test_every_step_runs_there(engine, monkeypatch):
         report, lines = report_of(engine)
         found = report.run()
     json.dumps(found)
-    failed = [line for line in lines if line.startswith("FAILED")]
     # nothing there takes the time that it takes on a GPU, and the profiler sees no driver
-    assert [line for line in failed if "1.1 times" not in line] == [] and len(lines) == 7
+    words = [line.split()[0] for line in lines]
+    assert words == ["passed"] * 4 + ["noted"] * 2 + ["passed"] and found["passed"]
     races = found["steps"]["both lanes write the same text, and nothing else waits"]
     assert races["best, temperature 0.8"]["identical"] == 2 and len(races) == 10
     assert found["steps"]["a round waits once and launches little"]["passed"] is None

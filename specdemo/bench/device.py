@@ -172,7 +172,7 @@ def _graphs(args: argparse.Namespace, methods: list[str], prompts: list[str]) ->
             print(line, file=sys.stderr, flush=True)
 
         report |= GraphReport(
-            engine, methods, prompts, args.max_new_tokens, args.repeats, say
+            engine, methods, prompts, args.max_new_tokens, args.repeats, say, not args.pretend
         ).run()
     _publish(report, args.out)
     return 0 if report["passed"] else 1

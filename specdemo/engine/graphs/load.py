@@ -96,7 +96,18 @@ def prepare(
     narrow = min(ms)
     width = max(width for width in ms if ms[width] <= FLAT * ms[narrow])
     costs = CostModel({1: one_row, **ms}, one_row, [width])
-    return DeviceRounds(target, chosen.attention, capture, width, costs, chosen.why), ""
+    filters = _captures_filters(sets[width])
+    rounds = DeviceRounds(target, chosen.attention, capture, width, costs, chosen.why, filters)
+    return rounds, ""
+
+
+def _captures_filters(graphs: LaneGraphs) -> bool:
+    """Whether the sort that filters need can be captured here."""
+    try:
+        graphs.verify(Processing(penalty=True, noise=True, filters=True))
+    except RuntimeError:
+        return False
+    return True
 
 
 def graphs_of(

@@ -92,6 +92,7 @@ class DeviceRounds:
         width: rows of every pass, of both lanes.
         costs: of passes of that width, and of the one-row graph.
         remark: why another attention was not taken, in a sentence.
+        filters: whether filters can be captured on this device.
 
     Attributes:
         kept: at most this many sets of buffers and graphs stay; a set for each lane, capacity and
@@ -108,20 +109,22 @@ class DeviceRounds:
         width: int,
         costs: CostModel | None = None,
         remark: str = "",
+        filters: bool = True,
     ):
-        self.remark = remark
+        self.remark, self.filters = remark, filters
         self.target, self.attention, self.capture, self.width = target, attention, capture, width
         self.costs = costs or CostModel({1: 1.0, width: 1.0}, 1.0, [width])
         self._caches: dict[tuple[LaneName, int], KVCache] = {}
         self._lanes: dict[tuple[object, ...], LaneGraphs] = {}
 
-    @staticmethod
-    def refuses(request: Request) -> str:
+    def refuses(self, request: Request) -> str:
         """Why this request runs on lanes whose host decides, in a sentence; "" if it need not."""
         if request.rule != "match" and not request.sampling.greedy:
             return f"The rule {request.rule} draws its own random numbers on the host."
         if getattr(request.params, "verify", "") == "cascade":
             return "Cascade attention is not part of a captured round."
+        if Processing.of(request.sampling).filters and not self.filters:
+            return "Top-k, top-p and min-p cannot be captured on this GPU."
         return ""
 
     def lane(
