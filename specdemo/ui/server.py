@@ -81,9 +81,15 @@ class Server:
             return self.recorded(str(ask.get("name"))) if isinstance(ask, dict) else []
 
         def export_page(ask: Any) -> dict[str, str]:
-            events = ask.get("events") if isinstance(ask, dict) else None
+            ask = ask if isinstance(ask, dict) else {}
+            complete = ask.get("complete")
             try:
-                return {"html": export_html(parse_trace(_trace_text(events)))}
+                return {
+                    "html": export_html(
+                        parse_trace(_trace_text(ask.get("events"))),
+                        complete if isinstance(complete, int) else None,
+                    )
+                }
             except UserError as error:
                 return {"error": str(error)}
 

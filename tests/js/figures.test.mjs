@@ -83,3 +83,12 @@ test("words for a speed-up", () => {
     "plain decoding against itself: any difference is timing noise",
   );
 });
+
+test("a race stopped before its first round compares nothing", () => {
+  const trace = fold(smallRace());
+  const { word, look } = figures.comparison(trace, { ar: 1, spec: 1 }, -1, {
+    ...trace.done,
+    stopped: true,
+  });
+  assert.deepEqual([word, look], ["–", "none"]);
+});

@@ -67,13 +67,21 @@ def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
     file = tmp_path / "other.json"
     file.write_text(dump_trace(list(fake_events(prompt="From a file", tokens=8))))
     view.locator("input[type=file]").set_input_files(file)
-    expect(view.locator(".sd-banner-error")).to_contain_text("Press Stop or wait")
+    expect(view.locator(".sd-banner")).to_contain_text("other.json is a valid trace, kept until")
+    junk = tmp_path / "junk.json"
+    junk.write_text("{")
+    view.locator("input[type=file]").set_input_files(junk)
+    expect(view.locator(".sd-banner-error")).to_contain_text("This file is not JSON")
+    show = view.get_by_role("button", name="Show other.json")
+    show.click()
+    expect(view.locator(".sd-banner")).to_contain_text("press Stop or wait")
     expect(view.locator(".sd-prompt")).to_have_text("Please wait here")
     view.locator(".sd-halt").click()  # the player's own Stop
     until(lambda: backend.running == 0)
     expect(view.locator(".sd-halt")).to_be_hidden()
-    view.locator("input[type=file]").set_input_files(file)
+    show.click()
     expect(view.locator(".sd-prompt")).to_have_text("From a file")
+    expect(show).to_be_hidden()
 
 
 def test_the_last_words_of_a_replaced_run_do_not_bring_it_back(served, open_page):
@@ -145,48 +153,6 @@ def test_nothing_is_saved_before_there_is_something(open_page, serve, assets):
     expect(view.locator(".sd-banner")).to_contain_text("nothing to save yet")
     backend.weights.set()
     expect(view.locator(".sd-badge")).to_have_text("finished")
-
-
-def test_a_busy_machine_is_named_beside_the_speed_up(served, open_page, tmp_path):
-    """The clocks of a race beside other work say little; what the rounds should have cost is
-    known.
-    """
-    page = open_page(served)
-    view = view_of(page)
-    for factor, note in (
-        (1.0, re.compile("^$")),
-        (3.0, re.compile(r"The machine was busy: rounds took 3\.0\d?× what they cost")),
-    ):
-        events = [e.to_dict() for e in fake_events(prompt=f"{factor} × busy", tokens=30)]
-        cost = [
-            1000 * (e["verify_seconds"] + e["rest_seconds"])
-            for e in events
-            if e["kind"] == "verify"
-        ]
-        events[0] |= {
-            "cost_ms": {str(w): cost[0] / factor for w in (1, 8, 64)},
-            "one_row_ms": cost[0] / factor,
-            "baseline_ms": cost[0] / factor,
-        }
-        clock = 0.0
-        for e in events:
-            if e["kind"] == "verify":
-                e["draft_seconds"], e["predicted_ms"] = 0.0, cost[0] / factor
-                clock = e["clock"] = clock + cost[0] / 1000
-        file = tmp_path / "busy.json"
-        file.write_text(dump_trace(events))
-        view.locator("input[type=file]").set_input_files(file)
-        expect(view.locator(".sd-prompt")).to_have_text(f"{factor} × busy")
-        state(page, "view.player.finish()")
-        expect(view.locator(".sd-times-note")).to_have_text(note)
-        chart = view.locator("[data-part=chart-speedup] .sd-note").inner_text()
-        state(page, "view.openRound(4)")
-        expect(view.locator("[data-part=chart-speedup] .sd-note")).not_to_have_text(chart)
-        card, said = (
-            view.locator(".sd-times").inner_text(),
-            view.locator("[data-part=chart-speedup] .sd-note").inner_text(),
-        )
-        assert f"Measured {card} for the same" in said, "card and chart never differ"
 
 
 def test_a_recording_without_its_end_says_so(served, open_page, tmp_path):

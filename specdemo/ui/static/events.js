@@ -38,6 +38,7 @@ const TYPED = {
     target_pass: str(e.target_pass),
     why_host: str(e.why_host),
     weights: str(e.weights),
+    prompt_tokens: list(e.prompt_ids).length,
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
     pass_ms: Object.fromEntries(
       Object.entries(record(e.cost_ms)).filter(([, cost]) => Number.isFinite(cost)),

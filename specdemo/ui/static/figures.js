@@ -1,9 +1,14 @@
 // Figures over rounds, with their denominators. Baseline and predictions are read from the events.
 
-import { plural } from "./format.js";
+import { plural, times } from "./format.js";
 
 const MIN_TOKENS = 8; // a race of fewer has no speed-up: one round or one pause decides it
 const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
+// measured over predicted time from which something else was computing: on a quiet machine 0.96 to
+// 1.07 in either lane, and up to 1.9 in both behind a prompt of 2,700 tokens
+const BUSY = 1.5;
+const SKEW = 1.3; // one lane's over the other's: the speed-up is off by as much
+const LONG_TEXT = 1000; // tokens from which passes take visibly longer than those measured at load
 
 /**
  * The left lane's clock times this is the clock of the baseline (1 = the left lane is the
@@ -25,6 +30,38 @@ export function borrowedWeights({ weights }) {
 export function slowdown(trace, rounds) {
   if (rounds.length < MIN_ROUNDS || !isPredicted(trace, rounds)) return 0;
   return sum(rounds, measuredMs) / (sum(rounds, (r) => r.verify.predicted_ms) || 1);
+}
+
+/**
+ * What the clocks of both lanes say about the machine, once `ar` tokens and `rounds` are there:
+ * {unreliable, words}; no words where they took what they should.
+ */
+export function clocks(trace, ar, rounds) {
+  const right = slowdown(trace, rounds) || null;
+  const left = plainSlowdown(trace, ar);
+  const known = [left, right].filter(Boolean);
+  if (!known.length) return { unreliable: false, words: "" };
+  const most = Math.max(...known);
+  const least = Math.min(...known);
+  const isLong = trace.start.prompt_tokens + ar > LONG_TEXT;
+  const disturbed = most > SKEW * least || (most > BUSY && !isLong);
+  if (!disturbed && most <= BUSY && least >= 1 / BUSY) return { unreliable: false, words: "" };
+  const what = [right && `rounds took ${times(right)}`, left && `the left lane ${times(left)}`];
+  const measured = `${what.filter(Boolean).join(", ")} what the costs measured at load predict`;
+  if (least < 1 / BUSY)
+    return {
+      unreliable: true,
+      words: `The machine was busy when the model was loaded: ${measured}.`,
+    };
+  return disturbed
+    ? { unreliable: true, words: `The machine was busy: ${measured}. Run again when it is idle.` }
+    : { unreliable: false, words: `Passes over a long text take longer: ${measured}.` };
+}
+
+/** Measured over expected time of the plain lane's first `n` tokens; null with too few. */
+function plainSlowdown({ ar, start }, n) {
+  if (n <= MIN_TOKENS || !start.ar_ms) return null;
+  return (1000 * ar[n - 1].t) / ((n - 1) * start.ar_ms);
 }
 
 /**
@@ -116,6 +153,9 @@ export function comparison(trace, { ar, spec }, differs, done) {
       note: `the rule “${rule}” keeps the distribution, not the sample`,
       look: "distribution",
     };
+  if (done && done.stopped && same < 2)
+    // the first token is the prefill's: no round wrote any
+    return { word: "–", note: "stopped before there was anything to compare", look: "none" };
   if (done && done.stopped)
     return {
       word: differs < 0 ? "identical so far" : `differs at ${differs}`,

@@ -14,10 +14,11 @@ export function mountGradio(element, props, server, watch) {
   element.specdemo = view; // for a look at the state from outside: console and tests
 }
 
-/** In an exported page: the events lie in the document. */
+/** In an exported page: the events lie in the document, and what is to be said about them. */
 export function mountPage(element, events) {
   const view = new View(element, { standalone: true });
   view.load(events, "recording");
   view.warnIfCut();
+  if (element.dataset.note) view.say(element.dataset.note, "status");
   element.specdemo = view;
 }

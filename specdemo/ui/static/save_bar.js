@@ -2,8 +2,12 @@
 
 import { raceQuery } from "./address.js";
 import { h, save } from "./dom.js";
+import { boxed } from "./format.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
 import { shorten } from "./shorten.js";
+
+// of the events of a page: the server, which writes numbers longer at times, reads 20 MB
+const MAX_PAGE_BYTES = 0.97 * MAX_TRACE_BYTES;
 
 export class SaveBar {
   constructor(view, { server, standalone }) {
@@ -22,6 +26,14 @@ export class SaveBar {
       hidden: true,
       "aria-label": "Link to this run",
     });
+    this.kept = null; // {events, name} of a trace that waits for the end of a race
+    this.keptButton = h("button", {
+      type: "button",
+      class: "sd-btn",
+      text: "Show the trace",
+      hidden: true,
+      onclick: () => this.showKept(),
+    });
     const button = (text, act) =>
       h("button", { type: "button", class: "sd-btn", text, onclick: act });
     this.root = h(
@@ -33,6 +45,7 @@ export class SaveBar {
         : null,
       button("Load a trace…", () => this.file.click()),
       this.file,
+      this.keptButton,
       standalone ? null : button("Share link", () => this.share()),
       this.link,
     );
@@ -50,29 +63,35 @@ export class SaveBar {
     return false;
   }
 
-  downloadTrace() {
-    if (!this.hasTrace()) return;
+  /**
+   * {events, complete} to be saved: the whole race, complete null, or one shortened to `limit`
+   * bytes, which is said. Null, with a message, where there is nothing or it is too large even so.
+   */
+  toSave(limit) {
+    if (!this.hasTrace()) return null;
     const { view } = this;
-    let text = view.trace.json();
-    if (new Blob([text]).size > MAX_TRACE_BYTES) {
-      const short = shorten(view.trace.events, MAX_TRACE_BYTES);
-      if (!short) {
-        view.say("This trace is larger than 20 MB; run with fewer tokens.", "error");
-        return;
-      }
-      text = traceText(short.events);
+    if (new Blob([view.trace.json()]).size <= limit)
+      return { events: view.trace.events, complete: null };
+    const short = shorten(view.trace.events, limit);
+    if (short)
       view.say(
-        `This trace is larger than 20 MB, so how drafts were made is saved for the first ${short.complete} rounds only; all tokens and verdicts are in it.`,
+        `This race is larger than 20 MB, so how drafts were made is saved for the first ${short.complete} rounds only; all tokens and verdicts are in it.`,
         "status",
       );
-    }
-    save(`${this.name}.json`, text, "application/json");
+    else view.say("This race is larger than 20 MB; run with fewer tokens.", "error");
+    return short;
+  }
+
+  downloadTrace() {
+    const saved = this.toSave(MAX_TRACE_BYTES);
+    if (saved) save(`${this.name}.json`, traceText(saved.events), "application/json");
   }
 
   async downloadPage() {
-    if (!this.hasTrace()) return;
     const { name, view } = this;
-    const answer = await view.options.server.export_page({ events: view.trace.events });
+    const saved = this.toSave(MAX_PAGE_BYTES);
+    if (!saved) return;
+    const answer = await view.options.server.export_page(saved);
     if (answer && answer.html) save(`${name}.html`, answer.html, "text/html");
     else
       view.say(
@@ -98,20 +117,34 @@ export class SaveBar {
     const { view } = this;
     this.file.value = "";
     if (!file) return;
-    if (view.running) {
-      view.say(
-        "A race is running here. Press Stop or wait for its end, then load the trace.",
-        "error",
-      );
-      return;
-    }
     const { events, fault } =
       file.size > MAX_TRACE_BYTES ? { fault: TOO_LARGE } : parseTrace(await file.text());
     if (fault) {
       view.say(fault, "error");
       return;
     }
-    view.load(events);
+    this.keep({ events, name: boxed(file.name, 40) });
+    this.showKept();
+  }
+
+  /** A trace that cannot be shown at once keeps a button; null takes it away. */
+  keep(trace) {
+    this.kept = trace;
+    this.keptButton.hidden = !trace;
+    if (trace) this.keptButton.textContent = `Show ${trace.name}`;
+  }
+
+  showKept() {
+    const { kept, view } = this;
+    if (view.running) {
+      view.say(
+        `${kept.name} is a valid trace, kept until the race here is over: press Stop or wait for its end, then “Show ${kept.name}” below.`,
+        "status",
+      );
+      return;
+    }
+    this.keep(null);
+    view.load(kept.events);
     view.warnIfCut();
   }
 }

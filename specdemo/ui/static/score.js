@@ -5,8 +5,9 @@ import { h } from "./dom.js";
 import {
   baselineScale,
   borrowedWeights,
+  clocks,
   comparison,
-  slowdown,
+  predictedSeries,
   speedWords,
   speedupSeries,
   sum,
@@ -14,8 +15,6 @@ import {
 } from "./figures.js";
 import { times } from "./format.js";
 
-// measured over predicted time of the rounds from which something else was computing
-const BUSY = 1.5;
 const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
 
 export class Score {
@@ -65,6 +64,7 @@ export class Score {
 
   updateSpeed(trace, state, rounds, done) {
     const lanes = laneRatio(state);
+    const { unreliable, words } = clocks(trace, state.ar, rounds);
     const scale = baselineScale(trace);
     const ratio = tooShort(state)
       ? null
@@ -75,12 +75,16 @@ export class Score {
       this.times.textContent = times(ratio);
       this.times.classList.toggle("sd-slower", !even && ratio < 1);
       this.times.classList.toggle("sd-even", even);
-      this.timesWord.textContent = speedWords(trace, ratio, even) + (done ? "" : ", so far");
+      const said = speedWords(trace, ratio, even) + (done ? "" : ", so far");
+      this.timesWord.textContent = unreliable ? `unreliable: ${said}` : said;
     }
+    this.times.classList.toggle("sd-unreliable", unreliable && ratio !== null);
     // live, both figures speak of the same tokens
     const vsLeft = done ? lanes : ratio && ratio / scale;
     this.timesNote.textContent =
-      (ratio === null ? "" : baselineNote(vsLeft, scale)) + busyNote(slowdown(trace, rounds));
+      (ratio === null ? "" : baselineNote(vsLeft, scale)) +
+      words +
+      (unreliable ? predictedNote(trace, rounds) : "");
   }
 
   showUnknownSpeed(trace, done) {
@@ -107,7 +111,8 @@ function baselineNote(vsLeft, scale) {
   return `${times(vsLeft)} vs. left lane, which runs wider, padded passes so that its bits match verification; the baseline is the faster one-row pass. `;
 }
 
-function busyNote(slow) {
-  if (slow <= BUSY) return "";
-  return `The machine was busy: rounds took ${times(slow)} what they cost when the model was loaded.`;
+/** What the costs predict, which nothing disturbs during a race. */
+function predictedNote(trace, rounds) {
+  const last = predictedSeries(trace, rounds).at(-1);
+  return last ? ` Predicted: ${times(last[1])}.` : "";
 }

@@ -39,6 +39,7 @@ export class Announcer {
 
   reset() {
     this.last = -1; // index of the round announced last
+    this.root.textContent = "";
   }
 
   /** A verified round is on screen; not all are announced while the playhead moves. */

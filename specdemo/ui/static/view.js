@@ -40,6 +40,8 @@ export class View {
     this.fetching = null; // the run whose missing events are on their way
     this.asked = null; // what the page asked for last
 
+    this.label = "recording"; // where it is from: live, then finished or stopped
+
     // drawing
     this.scheduled = false; // a drawing is due at the next frame
     this.autoplay = false; // play as soon as there are events
@@ -63,7 +65,7 @@ export class View {
   }
 
   layout() {
-    this.badge = h("span", { class: "sd-badge", text: "recording" });
+    this.badge = h("span", { class: "sd-badge", text: this.label });
     this.methodBadge = h("span", { class: "sd-method", hidden: true });
     this.prompt = h("p", { class: "sd-prompt", dir: "auto", tabindex: 0 });
     this.facts = h("p", { class: "sd-facts" });
@@ -154,8 +156,7 @@ export class View {
     Object.values(this.lanes).forEach((lane) => lane.reset());
     this.roundView.reset();
     this.charts.reset();
-    this.badge.textContent = live ? "live" : run.badge || "recording";
-    this.badge.classList.toggle("sd-badge-live", live);
+    this.label = live ? "live" : run.badge || "recording";
     this.autoplay = !live && run.play !== false && !reducedMotion();
     this.announcer.reset();
     if (live && this.asked) {
@@ -246,10 +247,8 @@ export class View {
 
   closeLive() {
     this.runs(false);
-    if (this.badge.textContent !== "live") return;
-    const whole = Boolean(this.trace.done && !this.trace.done.stopped);
-    this.badge.textContent = whole ? "finished" : "stopped";
-    this.badge.classList.toggle("sd-badge-live", whole);
+    if (this.label !== "live") return;
+    this.label = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
   }
 
   /**
@@ -320,9 +319,19 @@ export class View {
       atRest,
     });
     this.score.update(trace, state, differs);
+    this.showBadge(state.ended);
     const isMoving = this.running || player.playing;
     this.charts.update({ ar, spec }, t, state.rounds, !isMoving);
     if (round && stage === "verify") this.announcer.announce(round, isMoving);
+  }
+
+  /** Where the race is from; once it is over, whether the playhead stands before its end. */
+  showBadge(atEnd) {
+    const isOver = this.label === "finished" || this.label === "stopped";
+    const word = this.player.playing ? "replay" : "paused";
+    this.badge.textContent = isOver && !atEnd ? word : this.label;
+    const green = this.label === "live" || (this.label === "finished" && atEnd);
+    this.badge.classList.toggle("sd-badge-live", green);
   }
 
   /** Prompt, facts and titles of the lanes. */
