@@ -87,9 +87,20 @@ class Start(Event):
 
 
 @dataclass
+class PrefillProgress(Event):
+    """``read`` of the prompt's ``total`` tokens are read, and more chunks follow: only where the
+    prompt is longer than one.
+    """
+
+    kind: Literal["prefill_progress"] = field(default="prefill_progress", kw_only=True)
+    read: int = 0
+    total: int = 0
+
+
+@dataclass
 class Prefill(Event):
-    """One lane has read the prompt and picked its first token; ``seconds`` is its time to first
-    token.
+    """One lane has picked its first token; ``seconds`` is its time to first token: that of reading
+    the prompt, which is read once for both lanes, and of its own choice.
     """
 
     kind: Literal["prefill"] = field(default="prefill", kw_only=True)
@@ -364,7 +375,7 @@ class Done(Event):
 
 
 AnyEvent = Annotated[
-    Start | Prefill | ArToken | Denoise | DraftMade | Verify | Done,
+    Start | PrefillProgress | Prefill | ArToken | Denoise | DraftMade | Verify | Done,
     Field(discriminator="kind"),
 ]
 

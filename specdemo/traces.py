@@ -24,6 +24,7 @@ from .events import (
     DraftMade,
     Event,
     Prefill,
+    PrefillProgress,
     Start,
     Verify,
     predicted_speedup,
@@ -207,6 +208,8 @@ def find_inconsistency(events: Sequence[Event]) -> str | None:
             return "two start events"
         if isinstance(e, Done) and index < len(events) - 1:
             return "done is not the last event"
+        if isinstance(e, PrefillProgress) and any(written.values()):
+            return "prefill out of order"
         if isinstance(e, Prefill):
             if written[e.lane]:
                 return "prefill out of order"

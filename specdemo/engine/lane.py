@@ -29,6 +29,7 @@ from ..request import Request
 from .accept import Accepted, accept
 from .attention import AttentionKind
 from .noise import Noise
+from .prompt import ReadPrompt
 from .sampling import Rows
 from .text import StopRule
 from .verify_event import DecidedRows, Round, RoundSeconds, verify_event
@@ -107,18 +108,23 @@ class Lane:
         """Called once the prompt is read, with the first token."""
 
     @torch.inference_mode()
-    def prefill(self) -> Prefill:
-        """Read the prompt and choose the first token."""
+    def prefill(self, prompt: ReadPrompt | None = None) -> Prefill:
+        """Choose the first token, from a ``prompt`` that was read with this lane's taps, perhaps
+        for another lane (its keys and values are copied, off the clock); without one, read it.
+        """
+        if prompt is None:
+            prompt = ReadPrompt(self.engine, self.ids, self.cache, self.taps)
+            prompt.read()
+        elif prompt.cache is not self.cache:
+            self.cache.copy_from(prompt.cache)
         timer = Stopwatch(self.engine.now)
-        logits, features = self.engine.target.prefill(self.cache, self.ids, self.taps)
-        rows = Rows(logits, self.ids, Draft(), self.request.sampling, self.noise)
+        rows = Rows(prompt.logits, self.ids, Draft(), self.request.sampling, self.noise)
         token = rows.pick(0)
         if self.drafter:
             self.drafter.start(list(self.ids), self.capacity)
+            self.features += prompt.features
         self._begin(token)
-        self.ttft = timer.lap()
-        if features is not None:
-            self.features.append(features)
+        self.ttft = prompt.seconds + timer.lap()
         ((_, text),) = self._keep(rows, [0], [token])
         return Prefill(
             self.name,

@@ -5,7 +5,7 @@ clock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import torch
 import transformers
@@ -19,6 +19,7 @@ from ..events import (
     Done,
     Event,
     LaneTotals,
+    PrefillProgress,
     RaceResult,
     SpecTotals,
     Start,
@@ -29,18 +30,20 @@ from .engine import Engine
 from .exactness import check_exact, first_difference
 from .graphs.lane import for_request, make_lane
 from .lane import Lane
+from .prompt import ReadPrompt
 from .target import BUCKETS
 
 
 def race(
     engine: Engine, request: Request, cancel: threading.Event | None = None
 ) -> Iterator[Event]:
-    """Events of one race, as they happen: ``Start``, a ``Prefill`` a lane, rounds of both lanes,
-    ``Done``.
+    """Events of one race, as they happen: ``Start``, a ``PrefillProgress`` between two chunks of a
+    long prompt, a ``Prefill`` a lane, rounds of both lanes, ``Done``.
 
-    The lane whose clock is behind always moves next, so what is seen live is the true ratio.
-    ``cancel`` is looked at before each prefill and between rounds; closing the generator ends the
-    race at once and leaves the engine ready for the next one.
+    The prompt is read once, for both lanes. The lane whose clock is behind always moves next, so
+    what is seen live is the true ratio. ``cancel`` is looked at before each chunk, each lane's
+    first token and each round; closing the generator ends the race at once and leaves the engine
+    ready for the next one.
     """
     engine, why_host = for_request(engine, request)
     prompt_ids = engine.encode(request.prompt)
@@ -57,13 +60,9 @@ def race(
                 lanes.append(make_lane(engine, request, prompt_ids, limit, drafter))
             if request.sampling.seed % 2:
                 lanes.reverse()  # neither lane always meets the colder cache
-            stopped = False
-            for lane in lanes:
-                if stopped := cancel is not None and cancel.is_set():
-                    break
-                yield lane.prefill()
+            stopped = yield from _prefill(engine, lanes, prompt_ids, cancel)
             while not stopped and (running := [lane for lane in lanes if not lane.finish]):
-                if stopped := cancel is not None and cancel.is_set():
+                if stopped := _is_set(cancel):
                     break
                 yield from min(running, key=lambda lane: lane.clock).advance()
             done = _done(engine, request, lanes, stopped, note)
@@ -78,6 +77,28 @@ def race(
                 "The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close"
                 " other programs that use the GPU."
             ) from None
+
+
+def _prefill(
+    engine: Engine, lanes: list[Lane], prompt_ids: list[int], cancel: threading.Event | None
+) -> Generator[Event, None, bool]:
+    """Read the prompt and begin every lane; whether it was stopped before the end."""
+    taps = next((lane.taps for lane in lanes if lane.drafter), ())
+    prompt = ReadPrompt(engine, prompt_ids, lanes[0].cache, taps)
+    for read in prompt.chunks():
+        if 0 < read < len(prompt_ids):
+            yield PrefillProgress(read, len(prompt_ids))
+        if _is_set(cancel):
+            return True
+    for lane in lanes:
+        if _is_set(cancel):
+            return True
+        yield lane.prefill(prompt)
+    return False
+
+
+def _is_set(cancel: threading.Event | None) -> bool:
+    return cancel is not None and cancel.is_set()
 
 
 def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str | None]:

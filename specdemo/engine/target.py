@@ -11,6 +11,7 @@ pass does not agree with Hugging Face's own. On a CPU the layers run as one Torc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,6 +22,11 @@ from ..models.decoder import DecoderLayer, DecoderShape, KVCache, rms_norm, sign
 from ..models.linear import Linear
 from ..models.scripted import PassKind, script_layers
 from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention
+
+# A text is read in chunks: of so many rows, behind LONG positions, where a row reads more keys, of
+# half as many, so that a chunk stays below a second on two cores. The last one is padded to whole
+# steps: for every new row count oneDNN keeps kernels, some 2.6 MB of them for SmolLM2-135M.
+CHUNK, LONG, CHUNK_STEP = 256, 4096, 32
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -44,6 +50,15 @@ def bucket(slots: int) -> int:
         f"Prompt and answer need {slots} cache slots and the largest cache has {BUCKETS[-1]};"
         " shorten the prompt or ask for fewer tokens."
     )
+
+
+def chunks(ids: list[int], position: int = 0) -> Iterator[list[int]]:
+    """``ids`` from ``position`` on in the pieces that :meth:`Target.prefill` reads at once."""
+    done = 0
+    while done < len(ids):
+        size = CHUNK if position + done < LONG else CHUNK // 2
+        yield ids[done : done + size]
+        done += size
 
 
 class Target:
@@ -123,7 +138,8 @@ class Target:
     def prefill(
         self, cache: KVCache, ids: list[int], taps: tuple[int, ...] = ()
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Commit ``ids`` after the cache's content.
+        """Commit ``ids`` after the cache's content, in :func:`chunks`: a row sees all that came
+        before its chunk, and its own chunk up to itself.
 
         Args:
             taps: layers whose outputs are wanted.
@@ -132,12 +148,29 @@ class Target:
             The last row's logits ``[1, V]``, and the taps of all rows side by side ``[n, len(taps)
             * H]``, or None without any.
         """
+        read = [self._read(cache, chunk, taps) for chunk in chunks(ids, cache.length)]
+        features = torch.cat([tapped for _, tapped in read]) if taps else None
+        return self.head(read[-1][0]), features
+
+    def _read(
+        self, cache: KVCache, ids: list[int], taps: tuple[int, ...]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One chunk: the last row ``[1, H]`` after the final norm and the taps of all rows. Rows
+        behind the last are padding, seen by none.
+        """
         n = len(ids)
-        seen = torch.ones(n, n, dtype=torch.bool, device=self.device).tril_()
-        positions = torch.arange(cache.length, cache.length + n)
-        hidden, features = self._forward(cache, self._ids(ids), positions, seen, taps)
+        rows = min(-(-n // CHUNK_STEP) * CHUNK_STEP, cache.capacity - cache.length)
+        seen = torch.ones(rows, rows, dtype=torch.bool, device=self.device).tril_()
+        positions = torch.arange(cache.length, cache.length + rows)
+        hidden, features = self._forward(
+            cache,
+            self._ids(ids + ids[-1:] * (rows - n)),
+            positions.clamp_(max=self.max_positions - 1),
+            seen,
+            taps,
+        )
         cache.length += n
-        return self.head(hidden[-1:]), features
+        return hidden[n - 1 : n], hidden[:0] if features is None else features[:n]
 
     def verify(
         self,

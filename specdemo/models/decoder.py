@@ -96,6 +96,13 @@ class KVCache:
             self.values[:, :, first : first + len(path)] = self.values[:, :, source]
         self.length = first + len(path)
 
+    def copy_from(self, other: KVCache) -> None:
+        """Commit what ``other`` has committed, in place of everything."""
+        n = other.length
+        self.keys[:, :, :n] = other.keys[:, :, :n]
+        self.values[:, :, :n] = other.values[:, :, :n]
+        self.length = n
+
     def rollback(self, length: int) -> None:
         """Forget everything from slot ``length`` on.
 

@@ -91,7 +91,9 @@ class Backend:
     def race(
         self, engine: Any, request: Request, cancel: threading.Event
     ) -> Generator[Any, None, None]:
-        """Events of one race. ``cancel`` ends it within one round, ``close()`` at once."""
+        """Events of one race. ``cancel`` ends it within one round or chunk of the prompt,
+        ``close()`` at once.
+        """
         from ..engine import race
 
         yield from race(engine, request, cancel)

@@ -242,7 +242,9 @@ class Server:
         return _position_text(self.queue.position(ticket) + calls, stepping)
 
     def stop(self, request: gr.Request) -> dict[str, Any]:
-        """Works within one round: the engine looks at the ticket's event between two rounds."""
+        """Works within one round or chunk of the prompt: the engine looks at the ticket's event
+        between two.
+        """
         ticket = self.queue.stop(session_of(request))
         waiting = ticket is not None and not ticket.started
         return Ended(text="Stopped before it began." if waiting else "").to_dict()

@@ -57,6 +57,10 @@ DAMAGE = {
         lambda es: [*es[:3], es[1], *es[3:]],
         "prefill out of order",
     ),
+    "a prompt read on after its end": (
+        lambda es: [*es[:3], {"kind": "prefill_progress", "read": 1, "total": 2}, *es[3:]],
+        "prefill out of order",
+    ),
     "no first token": (
         lambda es: [es[0], *[e for e in es if e["kind"] != "prefill"][1:]],
         "out of order",

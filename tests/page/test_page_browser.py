@@ -356,3 +356,17 @@ def test_a_missed_window_is_fetched_again(exported):
       return [view.trace.events.map((e) => e.kind), asked];
     }}""")
     assert kinds[0] == [e["kind"] for e in events] and kinds[1] <= 3
+
+
+def test_a_long_prompt_says_how_far_it_is_read(exported):
+    """Until the first lane begins; the words then go."""
+    start, *rest = [e.to_dict() for e in fake_events(tokens=12)]
+    page = exported([start], reduced_motion="reduce")
+    read = [{"kind": "prefill_progress", "read": n, "total": 600} for n in (256, 512)]
+    run, banner = {"id": "long", "live": True}, page.locator(".sd-banner")
+    for offset, event in enumerate([start, *read, rest[0]]):
+        message = {"type": "events", "run": run, "offset": offset, "events": [event]}
+        page_state(page, f"view.receive({json.dumps(message)})")
+        if event == read[1]:
+            expect(banner).to_have_text("Reading the prompt: 512 of 600 tokens.")
+    expect(banner).to_be_hidden()

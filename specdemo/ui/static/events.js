@@ -46,6 +46,8 @@ const TYPED = {
     baseline_ms: maybe(e.baseline_ms),
   }),
 
+  prefill_progress: (e) => ({ read: num(e.read), total: num(e.total) }),
+
   prefill: (e) => ({
     lane: lane(e.lane),
     id: num(e.id),

@@ -80,6 +80,10 @@ function misplaced({ rounds, written }, e) {
 
 /** Checks of one event, which also bring `race` up to date. */
 const CHECKS = {
+  prefill_progress({ written }) {
+    return written.ar || written.spec ? "prefill out of order" : null;
+  },
+
   prefill({ written }, { lane }) {
     if (!["ar", "spec"].includes(lane) || written[lane]) return "prefill out of order";
     written[lane] = 1;

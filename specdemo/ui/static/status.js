@@ -1,4 +1,5 @@
-// Sentences about the race: one above it that everybody sees, one that screen readers announce.
+// Sentences about the race: one above it that everybody sees, one that screen readers announce, and the
+// facts below it.
 
 import { h } from "./dom.js";
 import { plural } from "./format.js";
@@ -55,4 +56,24 @@ export class Announcer {
         : "nothing drafted";
     this.root.textContent = `Round ${index + 1}: ${drafts}, ${plural(count, "token")} generated.`;
   }
+}
+
+/** What stands below the lanes about the race: pair, method, options, machine. */
+export function factsOf({ sampling, ...start }) {
+  const params = Object.entries(start.params).map(([name, value]) => `${name} ${value}`);
+  return [
+    start.pair,
+    start.method,
+    params.join(", "),
+    `at most ${plural(start.max_new_tokens, "new token")}`,
+    `rule ${start.rule}`,
+    sampling.temperature
+      ? `temperature ${sampling.temperature}, top-p ${sampling.top_p}, seed ${sampling.seed}`
+      : "greedy",
+    start.hardware,
+    start.dtype,
+    start.target_pass && `${start.target_pass} pass`,
+    start.why_host && `not captured: ${start.why_host}`,
+    start.weights,
+  ];
 }

@@ -13,6 +13,7 @@ export class Trace {
     this.spec = []; // tokens of the speculative lane, with node, p, q, rank, step
     this.rounds = []; // see `round`
     this.timeline = []; // what the arrow keys walk through: {t, kind, round, upto}
+    this.reading = null; // {read, total} tokens of a long prompt that is not read yet
     this.done = null;
   }
 
@@ -75,7 +76,12 @@ const FOLD = {
     trace.start = e;
   },
 
+  prefill_progress(trace, e) {
+    trace.reading = e;
+  },
+
   prefill(trace, { lane, text, id, logprob }) {
+    trace.reading = null;
     trace[lane].push({ text, id, position: 0, t: 0, logprob, source: "first", round: null });
   },
 
@@ -122,6 +128,7 @@ const FOLD = {
   },
 
   done(trace, e) {
+    trace.reading = null;
     trace.done = e;
     const end = trace.spec.at(-1)?.t ?? 0;
     // a round that Stop cut short was never checked

@@ -5,14 +5,14 @@ import { remember } from "./address.js";
 import { Charts } from "./charts.js";
 import { h, nextFrame, reducedMotion, watchTheme } from "./dom.js";
 import { typed } from "./events.js";
-import { flow, list, num, plural } from "./format.js";
+import { flow, list, num } from "./format.js";
 import { Lane, legend, pendingCells } from "./lanes.js";
 import { Player } from "./player.js";
 import { stateAtPlayhead } from "./playhead.js";
 import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
 import { Score } from "./score.js";
-import { Announcer, Banner } from "./status.js";
+import { Announcer, Banner, factsOf } from "./status.js";
 import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
 
@@ -38,6 +38,7 @@ export class View {
     this.running = false;
     this.total = 0; // events the server is known to have
     this.fetching = null; // the run whose missing events are on their way
+    this.saysReading = false; // the banner says how far the prompt is read
     this.asked = null; // what the page asked for last
 
     this.label = "recording"; // where it is from: live, then finished or stopped
@@ -182,12 +183,22 @@ export class View {
     for (const event of events.slice(have - offset)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
     this.showStart();
+    this.showReading();
     this.player.arrived();
     if (this.autoplay && this.trace.events.length) {
       this.autoplay = false;
       this.player.play();
     }
     this.schedule();
+  }
+
+  /** How far a long prompt is read, until both lanes begin. */
+  showReading() {
+    const { reading } = this.trace;
+    if (reading && this.running)
+      this.say(`Reading the prompt: ${reading.read} of ${reading.total} tokens.`, "status", true);
+    else if (this.saysReading) this.say("", "status");
+    this.saysReading = Boolean(reading && this.running);
   }
 
   async fetchMissing() {
@@ -375,24 +386,4 @@ export class View {
   stepRound(by) {
     this.player.stepRound(by);
   }
-}
-
-/** What stands below the lanes about the race: pair, method, options, machine. */
-function factsOf({ sampling, ...start }) {
-  const params = Object.entries(start.params).map(([name, value]) => `${name} ${value}`);
-  return [
-    start.pair,
-    start.method,
-    params.join(", "),
-    `at most ${plural(start.max_new_tokens, "new token")}`,
-    `rule ${start.rule}`,
-    sampling.temperature
-      ? `temperature ${sampling.temperature}, top-p ${sampling.top_p}, seed ${sampling.seed}`
-      : "greedy",
-    start.hardware,
-    start.dtype,
-    start.target_pass && `${start.target_pass} pass`,
-    start.why_host && `not captured: ${start.why_host}`,
-    start.weights,
-  ];
 }
