@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from typing_extensions import NotRequired, TypedDict
@@ -36,13 +36,16 @@ Candidate = tuple[int, MaybeNan]  # token id, the drafter's probability
 
 @dataclass
 class Event:
-    """Base of all events."""
+    """Base of all events. Fields named in ``SELDOM`` are not written where they are None."""
+
+    SELDOM: ClassVar[tuple[str, ...]] = ()
 
     kind: str = field(init=False, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """This event as JSON-ready data, floats rounded to 6 significant digits."""
-        return {"kind": self.kind} | {k: _jsonable(v) for k, v in vars(self).items()}
+        fields = {k: v for k, v in vars(self).items() if v is not None or k not in self.SELDOM}
+        return {"kind": self.kind} | {k: _jsonable(v) for k, v in fields.items()}
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Start(Event):
         params: the method's own. sampling: the target's (temperature, top_k, top_p, min_p,
             repetition_penalty, seed).
         weights: which drafter weights are used, in words.
-        cost_ms: rows -> milliseconds of one target pass, measured at load.
+        cost_ms: rows -> milliseconds of one target pass in the middle of the longest answer.
         one_row_ms: the same for one row with the library's masked attention kernel.
         ar_width: rows of a pass of the plain lane.
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
@@ -120,7 +123,10 @@ class ArToken(Event):
         position: index in the output, 0 = the token of the prefill.
         text: what this token adds to the text; empty while a character is incomplete.
         clock: the lane's own decode clock in seconds after this token.
+        threads: that computed it, where other programs keep the rest busy.
     """
+
+    SELDOM = ("threads",)
 
     kind: Literal["ar_token"] = field(default="ar_token", kw_only=True)
     position: int = 0
@@ -129,6 +135,7 @@ class ArToken(Event):
     logprob: float | None = None
     clock: float = 0.0
     vocab: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
 
 
 @dataclass
@@ -264,8 +271,11 @@ class Verify(Event):
         rest_seconds: on what is left of the round: telling the drafter the verdict.
         predicted_ms: what the measured costs say this round should take: its target pass and the
             drafting time really spent, also when nothing was drafted.
+        threads: see ``ArToken``. baseline_ms: that of ``Start``, where their number has changed.
         clock: the speculative lane's own decode clock in seconds after this round.
     """
+
+    SELDOM = ("threads", "baseline_ms")
 
     kind: Literal["verify"] = field(default="verify", kw_only=True)
     round: int = 0
@@ -281,6 +291,8 @@ class Verify(Event):
     predicted_ms: float | None = None
     clock: float = 0.0
     vocab: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    baseline_ms: float | None = None
 
 
 class LaneTotals(TypedDict):

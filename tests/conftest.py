@@ -113,12 +113,12 @@ def loaded_fp32():
 
 
 def _engine(loaded):
-    """Measured in two turns instead of up to twenty seconds: no test of a race rests on how dear a
-    pass is. The widths that agree are found as always.
+    """Measured in one turn: no test of a race rests on how dear a pass is. The widths that agree
+    are found as always.
     """
     from specdemo.engine import load
 
-    brief = functools.partial(load.calibrate, repeats=2, seconds=0.0, patience=0.0)
+    brief = functools.partial(load.calibrate, seconds=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "calibrate", brief)
         return load.make_engine(loaded)

@@ -1,4 +1,4 @@
-"""What passes cost: measured on a machine that may be busy, and which widths may be used."""
+"""What passes cost: measured in little time on a machine that may be busy, and interpolated."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import make_tiny_target
 
-from specdemo.engine.calibrate import calibrate, equal_widths
-from specdemo.engine.cost import WIDTHS, CostModel
+from specdemo.engine.calibrate import FAR, calibrate, equal_widths, interpolated
+from specdemo.engine.cost import CONTEXT, WIDTHS, CostModel
 from specdemo.engine.target import Target
 from specdemo.errors import UserError
 
@@ -29,57 +29,122 @@ def test_a_pass_never_costs_more_than_a_wider_one():
         costs.pass_ms(17)
 
 
+def test_costs_grow_with_the_context():
+    costs = CostModel({1: 10.0, 16: 20.0}, 9.0, [1, 16], {1: 0.01, 16: 0.03}, 0.02)
+    assert costs.at(CONTEXT + 1000).ms == {1: 20.0, 16: 50.0}
+    assert costs.at(CONTEXT + 1000).baseline_ms == 20.0  # here the lane, above the one-row kernel
+    assert costs.at(3) == costs.at(CONTEXT) and costs.at(3).ms == costs.ms
+
+
+def test_what_is_not_measured_lies_between_and_never_falls():
+    points = {1: 20.0, 8: 30.0, 16: 26.0, 32: 42.0}
+    found = interpolated(points, WIDTHS)
+    assert found[1] == 20.0 and found[8] == found[16] == 26.0, "8 could be padded to 16"
+    assert found[24] == 34.0 and found[64] == 74.0
+    assert list(found.values()) == sorted(found.values())
+    assert interpolated({16: 5.0}, (1, 16, 32)) == {1: 5.0, 16: 5.0, 32: 5.0}
+    assert interpolated({8: 5.0, 16: 6.0}, (1, 8)) == {1: 5.0, 8: 5.0}
+
+
 class Noisy:
-    """A tiny target whose passes take a scripted time on a scripted clock: ``width + 20`` ms, the
-    exact one-row pass 22, plus what ``noise(call)`` adds.
+    """A tiny target whose passes take a scripted time on a scripted clock: at the short context
+    ``width + 21`` ms, the one-row kernel 20, both 10 more at the long one; 1.5 times that on one
+    thread; and what ``noise(call, threads)`` adds, in seconds.
     """
 
-    def __init__(self, monkeypatch, noise):
-        self.target, self.clock, self.calls = Target(make_tiny_target()), 0.0, 0
+    def __init__(self, monkeypatch, noise=lambda call, threads: 0.0, scale=1.0):
+        self.scale = scale
+        self.target, self.clock, self.calls, self.threads = Target(make_tiny_target()), 0.0, 0, 2
         real = self.target.verify
 
-        def verify(*words, **more):
-            width = words[4]
-            self.clock += (20 if more.get("attention") == "masked" else width + 21) / 1e3 + noise(
-                self.calls
-            )
+        def verify(cache, *words, **more):
+            ms = 20 if more.get("attention") == "masked" else words[3] + 21
+            ms += 10 * (cache.length > CONTEXT)
+            self.clock += ms * (1.5 if self.threads == 1 else 1) / 1e3 * self.scale
+            self.clock += noise(self.calls, self.threads)
             self.calls += 1
-            return real(*words, **more)
+            return real(cache, *words, **more)
 
         monkeypatch.setattr(self.target, "verify", verify)
         monkeypatch.setattr("specdemo.engine.calibrate.clock_now", lambda _: self.clock)
+        monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(self, "threads", count))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: self.threads)
 
-    def calibrated(self):
-        return calibrate(self.target)
-
-
-def test_costs_are_the_quiet_passes(monkeypatch):
-    costs = Noisy(monkeypatch, lambda call: 0.0).calibrated()
-    assert costs.ms == pytest.approx({w: w + 21 for w in WIDTHS})
-    assert costs.one_row_ms == pytest.approx(20)
+    def calibrated(self, **more):
+        return calibrate(self.target, WIDTHS, [2, 1], **more)
 
 
-@pytest.mark.parametrize("kind", ["busy for a while", "now and then"])
-def test_costs_outlast_a_busy_moment_at_load(monkeypatch, kind):
+def test_costs_are_the_quiet_passes_of_each_number_of_threads(monkeypatch):
+    noisy = Noisy(monkeypatch)
+    curves, sure = noisy.calibrated(seconds=3)
+    assert list(curves) == [2, 1] and noisy.threads == 2 and sure
+    for threads, factor in ((2, 1), (1, 1.5)):
+        costs = curves[threads]
+        assert costs.ms == pytest.approx({w: (w + 21) * factor for w in WIDTHS})
+        assert costs.one_row_ms == pytest.approx(20 * factor)
+        far = costs.at(CONTEXT + 1000)
+        more = 10 * factor * 1000 / (min(FAR, noisy.target.max_positions - WIDTHS[-1]) - CONTEXT)
+        assert far.ms[16] == pytest.approx(37 * factor + more)
+        assert far.one_row_ms == pytest.approx(20 * factor + more)
+
+
+def test_measuring_ends_in_time_and_outlasts_a_busy_moment(monkeypatch):
     """The fault: a browser started while the model loaded, each width had one slow turn, and a race
     was said to run at 0.04 times plain decoding.
     """
-    rng = random.Random(0)
-    noise = {
-        "busy for a while": lambda call: 0.9 * (0.5 + rng.random()) if call < 18 else 0.0,
-        "now and then": lambda call: 0.5 if rng.random() < 0.5 else 0.0,
-    }[kind]
-    costs = Noisy(monkeypatch, noise).calibrated()
-    assert costs.ms == pytest.approx({w: w + 21 for w in WIDTHS})
-    assert costs.one_row_ms == pytest.approx(20)
-
-
-def test_costs_of_a_machine_that_is_never_quiet_stay_in_order(monkeypatch):
-    rng = random.Random(1)
-    noisy = Noisy(monkeypatch, lambda call: rng.random() * 2)
-    costs = noisy.calibrated()
-    assert noisy.clock < 150, (
-        "it gives up in the end (the widths are compared on the same clock afterwards)"
-    )
-    by_width = [costs.pass_ms(w) for w in costs.widths]
+    noisy = Noisy(monkeypatch, lambda call, threads: 0.02 if call < 20 else 0.0, scale=0.4)
+    curves, _ = noisy.calibrated()
+    assert noisy.clock < 1.5 + 0.15
+    assert curves[2].ms == pytest.approx({w: 0.4 * (w + 21) for w in WIDTHS})
+    by_width = [curves[1].pass_ms(w) for w in WIDTHS]
     assert by_width == sorted(by_width)
+
+
+def test_what_only_one_turn_says_is_not_sure(monkeypatch):
+    rng = random.Random(0)
+    noisy = Noisy(monkeypatch, lambda call, threads: rng.random() / 10, scale=0.4)
+    assert not noisy.calibrated().sure
+    assert not Noisy(monkeypatch).calibrated(seconds=0.0).sure
+
+
+def test_cores_that_are_busy_are_known_by_the_fewer_threads(monkeypatch):
+    """Two threads beside a busy process: 25 times as long, which is no cost of theirs."""
+    noisy = Noisy(monkeypatch, lambda call, threads: 0.9 if threads == 2 else 0.0)
+    curves, sure = noisy.calibrated()
+    assert noisy.clock < 1.5 + 2 * 0.95 and not sure
+    assert curves[2].ms == curves[1].ms == pytest.approx({w: (w + 21) * 1.5 for w in WIDTHS})
+    assert curves[2].one_row_ms == curves[1].one_row_ms
+
+
+def test_threads_that_change_a_bit_are_not_used(monkeypatch):
+    noisy = Noisy(monkeypatch)
+    verify = noisy.target.verify
+
+    def other_bits(*words, **more):
+        logits, taps = verify(*words, **more)
+        return logits * (1.0 if noisy.threads == 2 else 1.0 + 1e-6), taps
+
+    monkeypatch.setattr(noisy.target, "verify", other_bits)
+    assert list(noisy.calibrated().curves) == [2]
+
+
+def test_passes_have_the_same_bits_with_any_number_of_threads():
+    """So threads may change in the middle of a race."""
+    target = Target(make_tiny_target())
+    ids = [(7 * i + 3) % 120 for i in range(300)]
+
+    def bits(threads):
+        torch.set_num_threads(threads)
+        cache = target.new_cache(400)
+        out = [target.prefill(cache, ids)[0]]
+        out += [target.verify(cache, 5, [6, 7], [-1, -1], w)[0] for w in (4, 16, 32)]
+        return [*out, cache.keys[:, :, :300], cache.values[:, :, :300]]
+
+    try:
+        with torch.inference_mode():
+            one, two, three = bits(1), bits(2), bits(3)
+    finally:
+        torch.set_num_threads(1)
+    assert all(
+        torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(one, two, three, strict=True)
+    )

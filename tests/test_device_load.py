@@ -11,7 +11,7 @@ from tiny_models import make_tiny_target
 
 from specdemo.bench.made_up_gpu import pretended_gpu
 from specdemo.engine import load, race
-from specdemo.engine.cost import CostModel
+from specdemo.engine.cost import CostModel, Measured
 from specdemo.engine.graphs.attention import DoubleAttention
 from specdemo.engine.graphs.capture import run_eagerly
 from specdemo.engine.graphs.checks import CONTEXTS, attention_gap, unequal_rows
@@ -78,7 +78,9 @@ def test_the_wider_pass_is_taken_where_it_costs_as_much(target, monkeypatch):
 
 def test_an_engine_on_a_gpu_has_rounds_and_races_on_them(monkeypatch):
     plain = written(replace(device_engine(), rounds=None))
-    monkeypatch.setattr(load, "calibrate", lambda _: CostModel({16: 1.0}, 1.0, [16]))
+    monkeypatch.setattr(load, "equal_widths", lambda _: [16])
+    found = Measured({1: CostModel({16: 1.0}, 1.0, [16])}, True)
+    monkeypatch.setattr(load, "calibrate", lambda *_: found)
     with pretended_gpu():
         loaded = device_engine(device="cuda").loaded
         loaded.quantized = None

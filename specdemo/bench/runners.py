@@ -166,10 +166,18 @@ def _run_result(start: Start, rounds: list[Verify], done: Done) -> RunResult:
         draft_seconds=spec["draft_seconds"] if spec else 0.0,
         verify_seconds=spec["verify_seconds"] if spec else 0.0,
         predicted_seconds=_predicted_seconds(rounds),
-        baseline_ms=start.baseline_ms,
+        baseline_ms=_baseline_ms(start, rounds),
         result=dict(result),
         facts={name: getattr(start, name) for name in FACTS},
     )
+
+
+def _baseline_ms(start: Start, rounds: list[Verify]) -> float | None:
+    """The mean over the tokens: it changes with the number of threads."""
+    tokens = sum(len(v.kept) for v in rounds)
+    if start.baseline_ms is None or not tokens:
+        return start.baseline_ms
+    return sum(len(v.kept) * (v.baseline_ms or start.baseline_ms) for v in rounds) / tokens
 
 
 def _predicted_seconds(rounds: list[Verify]) -> float | None:

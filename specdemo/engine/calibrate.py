@@ -4,91 +4,224 @@ passes of a drafter, on demand.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from ..hardware import clock_now
+from ..models.decoder import KVCache
 from .attention import AttentionKind, LayoutInvariantAttention
-from .cost import VERIFY_WIDTH, WIDTHS, CostModel
+from .cost import CONTEXT, VERIFY_WIDTH, WIDTHS, CostModel, Measured
+from .pace import SLOW
 from .target import Target
 
 if TYPE_CHECKING:
     from ..models.block_drafter import BlockDrafter
     from .engine import Engine
 
-Pass = tuple[AttentionKind, int]  # kind of attention, rows
+SECONDS = 1.5  # that measuring passes may take; what is not reached is interpolated
+ANCHORS = (1, 8, 16, 32)  # the widths that are measured, beside the narrowest and the widest
+FAR = 1900  # the longer of the two contexts that passes are measured behind
+TURNS = 6  # at most, however fast passes are
+AGREEMENT = 1.1  # a pass is known where two turns agree within this
 
 
-# two of a pass's turns agree within this, else the least of them is not yet believed
-AGREEMENT = 1.05
-# nor is a pass that seems dearer than this times a wider one, to which it could be padded
-NARROW_EXCESS = 1.25
+class Ask(NamedTuple):
+    """A pass to be measured."""
+
+    kind: AttentionKind
+    width: int
+    context: int
 
 
 @torch.inference_mode()
 def calibrate(
-    target: Target, repeats: int = 7, seconds: float = 4.0, patience: float = 16.0
-) -> CostModel:
-    """Measure the cost of every width and find the widths that agree bit for bit.
+    target: Target,
+    widths: Sequence[int],
+    threads: Sequence[int] = (),
+    seconds: float = SECONDS,
+) -> Measured:
+    """Measure what passes cost with each number of threads, behind a short and a long context.
 
-    The widths take turns, so that a slow moment hits them all; no third turn begins after
-    ``seconds``. The least of a width's turns counts: whatever else runs on the machine while it
-    loads, a browser that draws for one, only ever adds to a pass, and not to all of them in
-    proportion. Every speed-up rests on these figures, so what looks disturbed is measured on for up
-    to ``patience`` seconds more.
+    The least of a pass's turns counts: whatever else runs only ever adds to it. The fewest threads
+    come first, as other work disturbs those least; where more of them then take ``SLOW`` times as
+    long, a core is busy, and they are said to cost the same. A wrong guess does not last: races
+    correct the costs (:mod:`.pace`).
+
+    Args:
+        widths: those a race may use (see :func:`equal_widths`).
+        threads: numbers of threads (default: those in force); the most compute afterwards.
+        seconds: no pass begins after these, but for the fewest threads' behind the short context.
     """
-    prompt = _ids(target, 37, 101, 160)  # long enough for every part of the attention to work
-    cache = target.new_cache(len(prompt) + 2 * WIDTHS[-1])
-    target.prefill(cache, prompt)
-    samples: dict[Pass, list[float]] = {("layout_invariant", width): [] for width in WIDTHS}
-    samples["masked", 1] = []
+    levels = sorted(set(threads) or {torch.get_num_threads()})
+    passes = _Passes(target, widths, levels)
+    began = passes.now()
+    done = False
+    for turn in range(TURNS):
+        for level in levels:
+            _use_threads(level)
+            for ask in passes.asks:
+                must = not turn and level == levels[0] and ask.context == CONTEXT
+                done = not must and passes.now() - began > seconds
+                if done:
+                    break
+                passes.measure(level, ask)
+        if done:
+            break
+    _use_threads(levels[-1])
+    return Measured(passes.curves(widths), passes.sure())
 
-    def now() -> float:
-        return clock_now(target.device)
 
-    def measure(kind: AttentionKind, width: int) -> float:
-        began = now()
-        nodes = 1 if width > 1 else 0
-        logits, _ = target.verify(
-            cache, prompt[0], prompt[1:2][:nodes], [-1][:nodes], width, attention=kind
+def _use_threads(count: int) -> None:
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
+class _Passes:
+    """The passes of :func:`calibrate`: what each took, and whether the threads changed a bit."""
+
+    def __init__(self, target: Target, widths: Sequence[int], levels: list[int]):
+        self.target, self.levels = target, levels
+        self.prompt = _ids(target, 37, 101, CONTEXT)
+        measured = [w for w in widths if w in {*ANCHORS, widths[0], widths[-1]}]
+        ends = [w for w in measured if w in (widths[0], VERIFY_WIDTH, widths[-1])]
+        self.asks = [Ask("masked", 1, CONTEXT)]
+        self.asks += [Ask("layout_invariant", w, CONTEXT) for w in measured]
+        self.far = min(FAR, target.max_positions - WIDTHS[-1])
+        if self.far > 2 * CONTEXT:
+            self.asks.append(Ask("masked", 1, self.far))
+            self.asks += [Ask("layout_invariant", w, self.far) for w in ends]
+        self.least: dict[int, dict[Ask, float]] = {level: {} for level in levels}
+        self.second: dict[int, dict[Ask, float]] = {level: {} for level in levels}
+        self.busy: set[int] = set()
+        self.unequal: set[int] = set()
+        self._bits: dict[Ask, torch.Tensor] = {}
+        _use_threads(levels[0])
+        self._caches = self._filled()
+
+    def now(self) -> float:
+        return clock_now(self.target.device)
+
+    def _filled(self) -> dict[int, KVCache]:
+        """A cache by context. The long one holds the short one's content again and again: what a
+        pass costs does not depend on it.
+        """
+        near = self.target.new_cache(len(self.prompt) + WIDTHS[-1])
+        self.target.prefill(near, self.prompt)
+        far = self.target.new_cache(self.far + WIDTHS[-1])
+        for start in range(0, self.far, len(self.prompt)):
+            end = min(start + len(self.prompt), self.far)
+            far.keys[:, :, start:end] = near.keys[:, :, : end - start]
+            far.values[:, :, start:end] = near.values[:, :, : end - start]
+        far.length = self.far
+        return {CONTEXT: near, self.far: far}
+
+    def measure(self, level: int, ask: Ask) -> None:
+        """One pass with that many threads, unless their cores are busy."""
+        if level in self.busy:
+            return
+        ms, logits = self._pass(ask)
+        known = [self.least[one].get(ask) for one in self.levels if one < level]
+        fewer = min((least for least in known if least is not None), default=math.inf)
+        if ms > SLOW * fewer:  # again, as a first pass prepares things
+            ms = min(ms, self._pass(ask)[0])
+            if ms > SLOW * fewer:
+                self.busy.add(level)
+        before = self.least[level].get(ask, math.inf)
+        second = self.second[level].get(ask, math.inf)
+        self.second[level][ask] = min(max(ms, before), second)
+        self.least[level][ask] = min(ms, before)
+        if not torch.equal(self._bits.setdefault(ask, logits), logits):
+            self.unequal.add(level)
+
+    def _pass(self, ask: Ask) -> tuple[float, torch.Tensor]:
+        """Milliseconds, and the logits."""
+        nodes = 1 if ask.width > 1 else 0
+        began = self.now()
+        logits, _ = self.target.verify(
+            self._caches[ask.context],
+            self.prompt[0],
+            self.prompt[1:2][:nodes],
+            [-1][:nodes],
+            ask.width,
+            attention=ask.kind,
         )
         logits.max(-1).indices.tolist()
-        return (now() - began) * 1e3
+        return (self.now() - began) * 1e3, logits
 
-    # 1) Every pass in turn; the first turn only warms up.
-    started = now()
-    for turn in range(repeats + 1):
-        if turn > 2 and now() - started > seconds:
-            break
-        for one, taken in samples.items():
-            ms = measure(*one)
-            if turn:
-                taken.append(ms)
-    # 2) What looks disturbed, again.
-    while (doubtful := _doubtful(samples)) and now() - started < seconds + patience:
-        for one in doubtful:
-            samples[one].append(measure(*one))
-    # 3) The least counts; on a machine that was never quiet, at least no more than a wider pass.
-    ms_of = {width: min(samples["layout_invariant", width]) for width in WIDTHS}
-    for kind, width in doubtful:
-        if kind == "layout_invariant":
-            ms_of[width] = min(ms for wider, ms in ms_of.items() if wider >= width)
-    return CostModel(ms_of, min(samples["masked", 1]), equal_widths(target))
+    def sure(self) -> bool:
+        """See :class:`Measured`."""
+        short = [ask for ask in self.asks if ask.context == CONTEXT]
+        return not self.busy and all(
+            self.second[level].get(ask, math.inf) <= AGREEMENT * self.least[level][ask]
+            for level in self.levels
+            for ask in short
+        )
+
+    def curves(self, widths: Sequence[int]) -> dict[int, CostModel]:
+        """See :class:`Measured`."""
+        curves: dict[int, CostModel] = {}
+        for level in self.levels:
+            fewer = list(curves.values())[-1:]
+            known = {} if level in self.busy else self.least[level]
+            curves[level] = self._curve(known, widths, *fewer)
+        if self.unequal:  # of the fewest threads' bits: then the number stays as it is
+            return {self.levels[-1]: curves[self.levels[-1]]}
+        return dict(reversed(curves.items()))
+
+    def _curve(
+        self, known: dict[Ask, float], widths: Sequence[int], fewer: CostModel | None = None
+    ) -> CostModel:
+        """The costs by what was measured; where that is nothing, or more, those of fewer threads:
+        more are no slower, where nothing else runs.
+        """
+
+        def points(context: int) -> dict[int, float]:
+            return {
+                ask.width: ms
+                for ask, ms in known.items()
+                if ask.kind == "layout_invariant" and ask.context == context
+            }
+
+        near, far = points(CONTEXT), points(self.far)
+        one_row = known.get(Ask("masked", 1, CONTEXT))
+        if fewer is not None and (not near or one_row is None):
+            return fewer
+        assert one_row is not None  # of the fewest threads all of these are measured
+        ms = interpolated(near, widths)
+        more = self.far - CONTEXT
+        rising = {w: max(far[w] - ms[w], 0.0) / more for w in far}
+        slope = interpolated(rising, widths) if rising else {}
+        one_row_far = known.get(Ask("masked", 1, self.far))
+        one_row_slope = 0.0 if one_row_far is None else max(one_row_far - one_row, 0.0) / more
+        if fewer is not None:
+            ms = {w: min(ms[w], fewer.ms[w]) for w in widths}
+            one_row = min(one_row, fewer.one_row_ms)
+            slope = slope or fewer.slope
+            one_row_slope = one_row_slope if one_row_far is not None else fewer.one_row_slope
+        return CostModel(ms, one_row, list(widths), slope, one_row_slope)
 
 
-def _doubtful(samples: dict[Pass, list[float]]) -> list[Pass]:
-    """Passes whose least turn no second one confirms, or which seem dearer than a wider pass."""
-    least = {one: sorted(taken)[:2] for one, taken in samples.items()}
-    return [
-        one
-        for one, (first, second) in least.items()
-        if second > AGREEMENT * first
-        or first > NARROW_EXCESS * min(ms for (_, w), (ms, _) in least.items() if w >= one[1])
-    ]
+def interpolated(points: Mapping[int, float], widths: Sequence[int]) -> dict[int, float]:
+    """A value for each of ``widths``, ascending: the measured ``points`` (at least one), none more
+    than a wider one's; straight lines between them and beyond the last two; level before the first.
+    """
+    at = sorted(points)
+    rising = [min(points[wider] for wider in at if wider >= w) for w in at]
+    out = {}
+    for width in widths:
+        i = min(max(bisect_left(at, width), 1), len(at) - 1)
+        if len(at) == 1 or width <= at[0]:
+            out[width] = rising[0]
+            continue
+        share = (width - at[i - 1]) / (at[i] - at[i - 1])
+        out[width] = rising[i - 1] + share * (rising[i] - rising[i - 1])
+    return out
 
 
 def equal_widths(target: Target) -> list[int]:

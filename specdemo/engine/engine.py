@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from ..hardware import device_name
+from ..hardware import device_name, thread_counts
 from ..models.chat import prompt_ids
-from .cost import CostModel
+from .calibrate import SECONDS, calibrate
+from .cost import CostModel, Measured
+from .pace import Pace
 from .target import Target
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from ..models.load import Loaded
     from .graphs.rounds import DeviceRounds
 
+REFINING = 0.3  # seconds after a race, while costs are not sure
 EnginePass = Literal["graph", "scripted", "eager"]
 
 
@@ -26,10 +30,13 @@ class Engine:
     """A loaded pair, ready to race.
 
     Attributes:
-        costs: what its target passes cost here and which widths a race may use.
+        costs: what its target passes cost here, when a race begins, and which widths it may use.
         rounds: what runs rounds on the device without the host's decisions, on a GPU where that was
             found to be exact; ``why_no_rounds`` is a sentence about why it is not there.
         lock: held by the one race that runs.
+        pace: changes the threads and corrects the costs; None: they stay as they are.
+        keep: called with better costs by number of threads, as a race or :meth:`measure_again`
+            found them, and whether they are sure.
     """
 
     loaded: Loaded
@@ -38,6 +45,40 @@ class Engine:
     rounds: DeviceRounds | None = None
     why_no_rounds: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    pace: Pace | None = None
+    keep: Callable[[Measured], None] = lambda found: None
+
+    def begin_race(self) -> None:
+        """All threads, if nothing else runs, and their costs."""
+        if self.pace is not None:
+            self.pace.begin()
+            self.costs = self.pace.costs
+
+    def end_race(self) -> None:
+        """The costs follow the passes of the race that is over, and what was measured at load
+        beside other work is measured on.
+        """
+        if self.pace is None:
+            return
+        better = self.pace.end()
+        if not self.pace.sure and self.pace.threads == self.pace.most:
+            better |= self.pace.learn(self._measured(self.pace, REFINING))
+        if better:
+            self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+        self.costs = self.pace.costs
+
+    def measure_again(self) -> None:
+        """Measure the passes anew, between two races."""
+        with self.lock:
+            if self.pace is None:
+                return
+            self.pace = Pace(self._measured(self.pace, SECONDS))
+            self.costs = self.pace.costs
+            self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+
+    def _measured(self, pace: Pace, seconds: float) -> Measured:
+        threads = thread_counts(self.target.device, pace.most)
+        return calibrate(self.target, self.costs.widths, threads, seconds)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -64,4 +105,4 @@ class Engine:
 
     def hardware(self) -> str:
         """What this runs on, in words."""
-        return device_name(self.target.device)
+        return device_name(self.target.device, self.pace.most if self.pace else None)

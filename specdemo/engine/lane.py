@@ -36,6 +36,7 @@ from .verify_event import DecidedRows, Round, RoundSeconds, verify_event
 
 if TYPE_CHECKING:
     from ..models.decoder import KVCache
+    from .cost import CostModel
     from .engine import Engine
 
 
@@ -90,7 +91,11 @@ class Lane:
         # of the device, spent in the last pass on the draft of the next round
         self.ahead_seconds = 0.0
         self.clock = self.ttft = self.draft_seconds = self.verify_seconds = 0.0
-        self.predicted_ms = 0.0
+        self.predicted_ms = self.baseline_ms = 0.0
+        self.middle = self.prompt_length + max_new_tokens // 2  # of the longest answer
+        # of the last round: threads, where they were fewer than there are; the baseline's costs
+        self.threads: int | None = None
+        self.baseline_now = self.baseline_first = engine.costs.at(self.middle).baseline_ms
         self.rounds = self.accepted = self.drafting_rounds = 0
         self.gaps: list[float] = []
         self.logits: list[torch.Tensor] = []
@@ -141,9 +146,12 @@ class Lane:
         return [self._plain()] if self.drafter is None else self._round(self.drafter)
 
     def _plain(self) -> ArToken:
+        costs = self._costs()
         timer = Stopwatch(self.engine.now)
         rows, accepted = self._pass(Draft(), self.width)
-        self.clock += timer.lap()
+        seconds = timer.lap()
+        self._note_pass(costs, self.width, seconds)
+        self.clock += seconds
         self.rounds += 1
         token = accepted.token
         ((_, text),) = self._keep(rows, [0], [token])
@@ -154,17 +162,19 @@ class Lane:
             self._logprob(rows, 0, token),
             self.clock,
             self.engine.vocab([token]),
+            self.threads,
         )
 
     def _round(self, drafter: Drafter) -> list[Event]:
+        costs = self._costs()
         timer = Stopwatch(self.engine.now)
         # 1) Draft a tree of candidates behind the anchor.
-        draft = self._propose(drafter)
+        draft = self._propose(drafter, costs)
         draft_seconds = timer.lap() + self.ahead_seconds
         # 2) One pass of the target over the anchor and all candidates; keep the accepted path and
         #    the target's own token behind it.
         live = len(draft.tokens) + 1
-        width = self.engine.costs.width_for(live)
+        width = costs.width_for(live)
         rows, accepted = self._pass(draft, width)
         verify_seconds = timer.lap() - self.ahead_seconds
         # 3) Tell the drafter.
@@ -175,21 +185,25 @@ class Lane:
         if self.finish:  # nobody takes the draft that is ready
             rest_seconds += self.ahead_seconds
         seconds = RoundSeconds(draft_seconds, verify_seconds, rest_seconds)
-        predicted_ms = self.engine.costs.predicted_ms(live, draft_seconds * 1e3)
+        predicted_ms = costs.predicted_ms(live, draft_seconds * 1e3)
+        if not draft.cascade:
+            self._note_pass(costs, width, verify_seconds)
         self.clock += seconds.total
         self.draft_seconds += seconds.draft
         self.verify_seconds += seconds.verify
         self.predicted_ms += predicted_ms
+        self.baseline_ms += self.baseline_now * len(kept)
         done = Round(
             self.rounds, draft, rows, accepted, kept, width, seconds, predicted_ms, self.clock
         )
         self.rounds += 1
         self.drafting_rounds += live > 1
         self.accepted += min(len(kept), len(accepted.path))
-        return [
-            *self._draft_events(done),
-            verify_event(done, self.engine.vocab, self.request.record),
-        ]
+        verdict = verify_event(done, self.engine.vocab, self.request.record)
+        verdict.threads = self.threads
+        if self.baseline_now != self.baseline_first:
+            verdict.baseline_ms = self.baseline_now
+        return [*self._draft_events(done), verdict]
 
     def _pass(self, draft: Draft, width: int) -> tuple[DecidedRows, Accepted]:
         """One pass of the target over the anchor and ``draft``, of which the accepted path is
@@ -211,19 +225,36 @@ class Lane:
             self.features.append(features[accepted.rows])
         return rows, accepted
 
-    def _propose(self, drafter: Drafter) -> Draft:
+    def _costs(self) -> CostModel:
+        """What the next round's passes cost: with the threads that compute it, behind what is
+        written.
+        """
+        pace = self.engine.pace
+        if pace is None:
+            return self.engine.costs.at(self.cache.length)
+        pace.rest()
+        self.threads = pace.threads if pace.threads < pace.most else None
+        self.baseline_now = pace.costs.at(self.middle).baseline_ms
+        return pace.costs.at(self.cache.length)
+
+    def _note_pass(self, costs: CostModel, width: int, seconds: float) -> None:
+        pace = self.engine.pace
+        if pace is not None and self.attention == "layout_invariant" and width in costs.ms:
+            pace.note(width, seconds * 1e3, costs.ms[width])
+
+    def _propose(self, drafter: Drafter, costs: CostModel) -> Draft:
         if self.limit - len(self.output) <= 1:
             return Draft()  # one token to go: the target writes it itself
         sampling = self.request.sampling
         context = Context(
             ids=self.ids,
             take_features=self._take_features,
-            budget=self.engine.costs.max_rows - 1,
+            budget=costs.max_rows - 1,
             record=self.request.record,
             rule=self.rule,
             temperature=0.0 if sampling.greedy else sampling.temperature,
             generator=self.draft_rng,
-            pass_ms=self.engine.costs.pass_ms,
+            pass_ms=costs.pass_ms,
             prompt_length=self.prompt_length,
             remark=self.remarks.setdefault,
         )

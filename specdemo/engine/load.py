@@ -1,16 +1,24 @@
-"""Loading an engine: the target in memory, checked against the library, and measured."""
+"""Loading an engine: the target in memory, checked against the library, and measured, unless a
+profile already says what that would find.
+"""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..errors import UserError
+from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
-from .calibrate import calibrate
+from .calibrate import calibrate, equal_widths
+from .cost import Measured
 from .engine import Engine
 from .graphs.load import make_rounds
+from .pace import Pace
+from .profile import ProfileFile
 from .target import Target
 
 if TYPE_CHECKING:
@@ -24,21 +32,28 @@ def load_engine(
     dtype: str | None = None,
     device: str | None = None,
     progress: Progress | None = None,
+    remeasure: bool = False,
 ) -> Engine:
-    """Load a pair, by its id or as it is, and measure it. Takes a few seconds once the weights are
-    in the cache.
+    """Load a pair, by its id or as it is. What measuring it found is kept in the cache folder;
+    ``SPECDEMO_PROFILES`` names another folder in which to look too.
+
+    Args:
+        remeasure: measure and check it in any case.
 
     Raises:
         UserError: it cannot be loaded, or its dtype cannot be run yet (said before it is fetched).
     """
     if dtype in ("4bit", "8bit"):
         raise UserError(f"The engine does not run {dtype} targets yet; choose dtype bf16.")
+    from ..models.fetch import cache_root
     from ..models.load import load_target
     from ..models.pairs import get_pair
 
     return make_engine(
         load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress),
         progress,
+        cache_root() / "profiles",
+        remeasure,
     )
 
 
@@ -59,21 +74,49 @@ def check_without_weights(pair: Pair, progress: Progress | None = None) -> None:
         Target(AutoModelForCausalLM.from_config(config))
 
 
-def make_engine(loaded: Loaded, progress: Progress | None = None) -> Engine:
+def make_engine(
+    loaded: Loaded,
+    progress: Progress | None = None,
+    profiles: Path | None = None,
+    remeasure: bool = False,
+) -> Engine:
     """An engine on a target that is already in memory: checked against the library's own forward
     pass, then measured.
+
+    Args:
+        profiles: a folder in which what was found is looked up, and kept; None: neither.
+        remeasure: do not look it up.
     """
     if loaded.quantized:
         raise UserError(
             f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16."
         )
-    on_progress = progress or (lambda message, fraction: None)
-    on_progress("Preparing the target", None)
+    say = progress or (lambda message, fraction: None)
+    say("Preparing the target", None)
+    threads = thread_counts(loaded.device)
+    if torch.get_num_threads() != threads[0]:
+        torch.set_num_threads(threads[0])
     target = Target(loaded.model)
-    target.check_against(loaded.model)
+    file = None
+    if profiles is not None:
+        shipped = os.environ.get("SPECDEMO_PROFILES")
+        file = ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
+    known = None if file is None or remeasure else file.read()
+    gap = known.gap if known else target.check_against(loaded.model)
     if target.device.type == "cpu":
         use_huge_pages()
-    on_progress("Measuring one pass of the target", None)
-    costs = calibrate(target)
+
+    def keep(found: Measured) -> None:
+        if file is not None:
+            file.write(gap, found)
+
+    if known:
+        costs = known.costs
+    else:
+        say("Measuring the target's passes", None)
+        with torch.inference_mode():
+            costs = calibrate(target, equal_widths(target), threads)
+        keep(costs)
+    pace = Pace(costs)
     rounds, why = make_rounds(target)
-    return Engine(loaded, target, costs, rounds, why)
+    return Engine(loaded, target, pace.costs, rounds, why, pace=pace, keep=keep)

@@ -50,9 +50,10 @@ def race(
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
     method = METHODS[request.method]
     with engine.lock:
+        engine.begin_race()
         try:
             drafter = method.build(engine.loaded, request.params) if request.lanes != "ar" else None
-            yield _start(engine, request, prompt_ids, drafter, why_host)
+            yield _start(engine, request, prompt_ids, limit, drafter, why_host)
             lanes = []
             if request.lanes != "spec":
                 lanes.append(make_lane(engine, request, prompt_ids, limit))
@@ -77,6 +78,8 @@ def race(
                 "The GPU ran out of memory; ask for fewer new tokens, shorten the prompt, or close"
                 " other programs that use the GPU."
             ) from None
+        finally:
+            engine.end_race()
 
 
 def _prefill(
@@ -125,10 +128,11 @@ def _start(
     engine: Engine,
     request: Request,
     prompt_ids: list[int],
+    limit: int,
     drafter: Drafter | None,
     why_host: str,
 ) -> Start:
-    costs = engine.costs
+    costs = engine.costs.at(len(prompt_ids) + limit // 2)
     return Start(
         prompt=request.prompt,
         prompt_ids=prompt_ids,
@@ -162,6 +166,7 @@ def _done(
     ar = next((lane for lane in lanes if lane.name == "ar"), None)
     spec = next((lane for lane in lanes if lane.name == "spec"), None)
     answer = spec or lanes[0]
+    slower = engine.pace.remark() if engine.pace is not None else None
     result: RaceResult = {
         "method": request.method,
         "pair": engine.loaded.pair.id,
@@ -177,12 +182,13 @@ def _done(
         "identical": None,
         "first_difference": None,
         "output_ids": answer.output,
-        "note": " ".join([*([note] if note else []), *answer.remarks]) or None,
+        "note": " ".join(filter(None, [note, slower, *answer.remarks])) or None,
     }
     if ar and spec:
         result["speedup"] = _speedup(_ar_totals(engine, ar), spec.totals())
+        decoded = len(spec.output) - 1
         result["predicted_speedup"] = predicted_speedup(
-            max(len(spec.output) - 1, 0), engine.costs.baseline_ms, spec.predicted_ms
+            decoded, spec.baseline_ms / max(decoded, 1), spec.predicted_ms
         )
         if request.rule == "match" or request.sampling.greedy:
             # as far as both got, if a person stopped them
@@ -193,10 +199,11 @@ def _done(
 
 def _ar_totals(engine: Engine, lane: Lane) -> ArTotals:
     """The plain lane, and the one-row kernel beside it: the lane's own rate scaled by the two
-    passes' costs measured at load.
+    passes' costs in the middle of the answer.
     """
     totals = lane.totals()
-    scale = engine.costs.ms[lane.width] / engine.costs.one_row_ms
+    costs = engine.costs.at(lane.prompt_length + len(lane.output) // 2)
+    scale = costs.ms[lane.width] / costs.one_row_ms
     return {
         **totals,
         "width": lane.width,

@@ -152,4 +152,4 @@ def for_request(engine: Engine, request: Request) -> tuple[Engine, str]:
         return engine, engine.why_no_rounds
     if why := engine.rounds.refuses(request):
         return replace(engine, rounds=None), why
-    return replace(engine, costs=engine.rounds.costs), ""
+    return replace(engine, costs=engine.rounds.costs, pace=None), ""

@@ -103,6 +103,8 @@ const TYPED = {
     verify_seconds: num(e.verify_seconds),
     rest_seconds: num(e.rest_seconds),
     predicted_ms: maybe(e.predicted_ms),
+    threads: maybe(e.threads),
+    baseline_ms: maybe(e.baseline_ms),
     clock: num(e.clock),
   }),
 

@@ -101,12 +101,13 @@ export function predictedSeries(trace, rounds = trace.rounds) {
   const checked = rounds.filter((r) => r.verify);
   if (!isPredicted(trace, checked)) return [];
   const points = [];
-  let tokens = 0;
+  let plain = 0;
   let ms = 0;
   for (const r of checked) {
-    tokens += r.count;
+    // with fewer threads than the race began with, the baseline has a price of its own
+    plain += r.count * (r.verify.baseline_ms || baseline_ms);
     ms += r.verify.predicted_ms;
-    if (ms > 0) points.push([r.first + r.count, (tokens * baseline_ms) / ms]);
+    if (ms > 0) points.push([r.first + r.count, plain / ms]);
   }
   return points;
 }
