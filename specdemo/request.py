@@ -14,8 +14,8 @@ from typing_extensions import Self
 
 from .drafters import METHODS
 from .errors import UserError, shown
-from .events import Rule
 from .prompts import check_text, clean_prompt
+from .totals import Rule
 
 Lanes = Literal["both", "spec", "ar"]
 Check = Literal["", "exact"]

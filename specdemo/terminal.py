@@ -10,15 +10,12 @@ from rich.text import Text
 
 from .console import printable
 from .events import (
-    ArTotals,
     DraftMade,
     Event,
-    ExactCheck,
-    LaneTotals,
     Prefill,
-    RaceResult,
     Verify,
 )
+from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult
 
 STYLES = {
     "accepted": "bold blue",

@@ -27,9 +27,9 @@ from .events import (
     PrefillProgress,
     Start,
     Verify,
-    predicted_speedup,
 )
 from .files import write_output
+from .totals import predicted_speedup
 
 FORMAT, VERSION = "specdemo-trace", 2
 MAX_TRACE_BYTES = 20_000_000

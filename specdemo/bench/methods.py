@@ -9,7 +9,7 @@ from typing import cast
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
-from ..events import Rule
+from ..totals import Rule
 
 BASELINE = "ar"  # the method that every other is compared with
 

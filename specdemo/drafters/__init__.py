@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
-from ..events import Rule
+from ..totals import Rule
 from . import ar_draft, best, block, d2sd, diffuspec, lookup, plain, specdiff, specdiff2, tree
 from .parts.base import Drafter
 from .parts.params import MethodParams, parse_params, upgrade_params

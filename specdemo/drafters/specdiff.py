@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from ..errors import UserError
-from ..events import Rule
+from ..totals import Rule
 from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
 from .parts.base import Context, Draft, Verdict

@@ -28,7 +28,7 @@ from .sampling import NOT_NUMBERS
 
 if TYPE_CHECKING:
     from ..drafters.parts.base import Draft
-    from ..events import Rule
+    from ..totals import Rule
 
 
 class Rows(Protocol):

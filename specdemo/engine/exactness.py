@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..events import ExactCheck, FirstDifference
 from ..request import Request
+from ..totals import ExactCheck, FirstDifference
 from .cost import VERIFY_WIDTH
 from .graphs.lane import make_lane
 from .lane import Lane

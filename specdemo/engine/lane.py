@@ -18,14 +18,12 @@ from ..events import (
     DraftMade,
     DraftNotes,
     Event,
-    FinishReason,
     LaneName,
-    LaneTotals,
     Prefill,
-    Rule,
     SampledDraft,
 )
 from ..request import Request
+from ..totals import FinishReason, LaneTotals, Rule
 from .accept import Accepted, accept
 from .attention import AttentionKind
 from .noise import Noise

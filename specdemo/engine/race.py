@@ -15,17 +15,13 @@ from ..drafters import METHODS
 from ..drafters.parts.base import Drafter
 from ..errors import UserError
 from ..events import (
-    ArTotals,
     Done,
     Event,
-    LaneTotals,
     PrefillProgress,
-    RaceResult,
-    SpecTotals,
     Start,
-    predicted_speedup,
 )
 from ..request import Request
+from ..totals import ArTotals, LaneTotals, RaceResult, SpecTotals, predicted_speedup
 from .engine import Engine
 from .exactness import check_exact, first_difference
 from .graphs.lane import for_request, make_lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..events import FinishReason
+from ..totals import FinishReason
 
 
 class Detokenizer:

@@ -23,8 +23,8 @@ import torch
 from ..engine import Engine, load_engine
 from ..engine.calibrate import draft_pass_ms
 from ..errors import UserError, as_user_errors, run_command
-from ..events import predicted_speedup
 from ..models.drafters import read_drafter
+from ..totals import predicted_speedup
 from . import checkpoint
 from .data import read_corpus, split
 from .eval_text import corpus_passages

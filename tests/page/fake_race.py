@@ -13,10 +13,10 @@ from specdemo.events import (
     DraftMade,
     Event,
     Prefill,
-    RaceResult,
     Start,
     Verify,
 )
+from specdemo.totals import RaceResult
 
 NAMES = (
     "ar",

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...events import Denoise, DraftNotes, Rule
+from ...events import Denoise, DraftNotes
+from ...totals import Rule
 from .params import MethodParams
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache

@@ -1,0 +1,99 @@
+"""What a race comes to: totals of its lanes and of the whole, as plain data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import NotRequired, TypedDict
+
+Rule = Literal["match", "ratio", "point-mass"]
+FinishReason = Literal["eos", "stop", "length", "stopped"]
+
+
+class LaneTotals(TypedDict):
+    """Decode figures of one lane; the first token belongs to the prefill and is not in the rate."""
+
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    ttft_seconds: float
+
+
+class ArTotals(LaneTotals):
+    """The plain lane: the width of its passes, and its rate scaled to the one-row kernel's cost."""
+
+    width: int
+    one_row_tokens_per_second: float
+
+
+class SpecTotals(LaneTotals):
+    """The speculative lane. ``accepted_per_round`` leaves the target's own token out,
+    ``tokens_per_round`` counts it.
+    """
+
+    rounds: int
+    drafting_rounds: int
+    accepted_per_round: float
+    tokens_per_round: float
+    draft_seconds: float
+    verify_seconds: float
+
+
+class FirstDifference(TypedDict):
+    """Where two lanes part, and the gap of the two best logits there (0 = an exact tie)."""
+
+    position: int
+    top2_gap: float | None
+
+
+class OneRowCheck(TypedDict):
+    identical: bool
+    first_difference: FirstDifference | None
+
+
+class ExactCheck(TypedDict):
+    """A finished lane against plain decoding at a fixed width, bit for bit.
+
+    ``identical`` (tokens and every bit of the logits they were chosen from), ``positions``
+    compared, ``unequal`` rows of logits, ``max_difference`` between them; ``one_row`` is the same
+    by token for the one-row kernel.
+    """
+
+    identical: bool
+    positions: int
+    unequal: int
+    max_difference: float
+    reference_width: int
+    one_row: OneRowCheck
+
+
+class RaceResult(TypedDict):
+    """Totals of a race, exactly what ``race --json`` prints. ``ar`` and ``spec`` are null for a
+    lane that did not run; ratios and comparisons are null where they have no meaning.
+    """
+
+    method: str
+    pair: str
+    rule: Rule
+    hardware: str
+    dtype: str
+    prompt_tokens: int
+    finish_reason: FinishReason
+    ar: ArTotals | None
+    spec: SpecTotals | None
+    speedup: float | None
+    predicted_speedup: float | None
+    identical: bool | None
+    first_difference: FirstDifference | None
+    output_ids: list[int]
+    note: str | None
+    exact: NotRequired[ExactCheck]
+
+
+def predicted_speedup(
+    tokens: float, baseline_ms: float | None, predicted_ms: float | None
+) -> float | None:
+    """The speed-up that measured costs promise: the baseline's milliseconds for ``tokens`` decoded
+    tokens over the sum of ``Verify.predicted_ms`` of the rounds that wrote them; None if unknown.
+    """
+    return tokens * baseline_ms / predicted_ms if tokens and baseline_ms and predicted_ms else None
