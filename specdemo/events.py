@@ -61,9 +61,9 @@ class Start(Event):
         ar_width: rows of a pass of the plain lane.
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
             faster of the plain lane's pass and the one-row kernel.
-        target_pass: how the target's layers run: as one TorchScript call or one after the other,
-            with the same results, or on a GPU as a graph captured once; empty in recordings that do
-            not say.
+        target_pass: how the target's layers run: one operator after the other (``eager``), with
+            compiled code between the products, or on a GPU as a graph captured once; ``scripted``
+            or empty in older recordings.
         why_host: where a race on a GPU is not captured as graphs, a sentence that says why.
     """
 
@@ -84,7 +84,7 @@ class Start(Event):
     one_row_ms: float | None = None
     ar_width: int = 1
     baseline_ms: float | None = None
-    target_pass: Literal["", "graph", "scripted", "eager"] = ""
+    target_pass: Literal["", "graph", "compiled", "scripted", "eager"] = ""
     why_host: str = ""
     vocab: dict[str, str] = field(default_factory=dict)
 

@@ -12,9 +12,31 @@ from typing import Literal, Protocol
 import torch
 import torch.nn.functional as F
 
-from ..models.scripted import AttentionInputs
+from ..models.compiled import Reads, hide
 
 AttentionKind = Literal["layout_invariant", "masked", "cascade"]
+
+
+NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
+# Rows of a compiled pass before this position have no far part: so few slots are read faster by one
+# thread than by PyTorch's kernel and a merge.
+COMPILED_SHORT = 1024
+
+
+def cuts(positions: torch.Tensor, short: int) -> torch.Tensor:
+    """``[w]``: the slots before a row's cut are its far part, none before position ``short``. It
+    depends on the row's position alone and never lies past the committed context.
+    """
+    return torch.where(positions < short, 0, (positions // NEAR - 1) * NEAR)
+
+
+def far_end(last: int, capacity: int, dtype: torch.dtype) -> int:
+    """Where the far part's slots end for rows whose last cut is ``last``.
+
+    PyTorch's kernel works in blocks of 512 keys. In bf16 masked keys behind the last cut change
+    nothing; in fp32 the product sums in another order when a block is shorter.
+    """
+    return last if dtype == torch.bfloat16 else min(capacity, -(-last // 512) * 512)
 
 
 class TreeAttention(Protocol):
@@ -43,9 +65,6 @@ class TreeAttention(Protocol):
         """``q [1, Hkv, G * w, D]``, ``keys, values [1, Hkv, capacity, D]`` -> ``[1, Hkv, G * w,
         D]``
         """
-
-    def inputs(self, head_dim: int) -> AttentionInputs | None:
-        """The same attention for a scripted pass; None where only this class computes it."""
 
 
 def additive_mask(seen: torch.Tensor, dtype: torch.dtype, group: int) -> torch.Tensor:
@@ -80,10 +99,6 @@ class MaskedAttention:
             q, keys[:, :, : self.end], values[:, :, : self.end], attn_mask=self.mask
         )
 
-    def inputs(self, head_dim: int) -> AttentionInputs:
-        """See :class:`TreeAttention`."""
-        return AttentionInputs(self.end, self.mask)
-
 
 class LayoutInvariantAttention:
     """Attention whose bits do not depend on which slots a row's ancestors occupy, so that trees are
@@ -99,7 +114,7 @@ class LayoutInvariantAttention:
     problem for the batch: He et al., "Defeating Nondeterminism in LLM Inference", 2025.)
     """
 
-    NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
+    NEAR = NEAR
     # rows before this position have no far part: summing so few in float64 costs less than a second
     # kernel and the merge
     SHORT = 192
@@ -114,8 +129,7 @@ class LayoutInvariantAttention:
         positions: torch.Tensor,
     ):
         w, device = len(seen), seen.device
-        # [w], never past the committed context
-        cut = torch.where(positions < self.SHORT, 0, (positions // self.NEAR - 1) * self.NEAR)
+        cut = cuts(positions, self.SHORT)
         first, last = int(cut.min()), int(cut.max())
         cut = cut.to(device)
         self.first, self.end = first, length + w
@@ -129,10 +143,7 @@ class LayoutInvariantAttention:
         self.no_far: torch.Tensor | None = None
         self.far_end = 0
         if last:
-            # The kernel works in blocks of 512 keys. In bf16 masked keys behind the last cut change
-            # nothing; in fp32 the product sums in another order when a block is shorter.
-            blocks = -(-last // 512) * 512
-            self.far_end = last if dtype == torch.bfloat16 else min(capacity, blocks)
+            self.far_end = far_end(last, capacity, dtype)
             self.far = additive_mask(slots[: self.far_end] < cut[:, None], dtype, group)
             if not first:
                 self.no_far = (cut == 0).repeat(group)  # rows without a far part
@@ -155,22 +166,32 @@ class LayoutInvariantAttention:
         p = torch.cat((scores, lse[0, :, :, None]), -1).softmax(-1)
         return torch.addcmul(torch.bmm(p[..., :-1], v), far[0], p[..., -1:]).to(q.dtype)[None]
 
-    def inputs(self, head_dim: int) -> AttentionInputs:
-        """See :class:`TreeAttention`."""
-        return AttentionInputs(
-            self.end,
-            self.near,
-            True,
-            self.first,
-            self.far,
-            self.far_end,
-            self.no_far,
-            self._scale_of(head_dim),
-        )
-
     def _scale_of(self, head_dim: int) -> torch.Tensor:
         """Of the scores; one element, so that the product is in float64."""
         return torch.full((1,), head_dim**-0.5, dtype=torch.float64, device=self.near.device)
+
+
+def compiled_reads(
+    seen: torch.Tensor,
+    length: int,
+    capacity: int,
+    group: int,
+    dtype: torch.dtype,
+    positions: torch.Tensor,
+) -> Reads:
+    """What the rows of a compiled pass read, whose kernel is layout-invariant in itself. Arguments
+    as in :class:`TreeAttention`.
+    """
+    end, cut = length + len(seen), cuts(positions, COMPILED_SHORT)
+    first, last = int(cut.min()), int(cut.max())
+    if not last:
+        return Reads(0, length, end, hide(seen, group))
+    slots = torch.arange(max(capacity, end))
+    near = F.pad(seen, (length - first, 0), value=True) & (slots[first:end] >= cut[:, None])
+    behind = far_end(last, capacity, dtype)
+    far = additive_mask(slots[:behind] < cut[:, None], dtype, group)
+    no_far = None if first else (cut == 0).repeat(group)
+    return Reads(first, first, end, hide(near, group), behind, far, no_far)
 
 
 class CascadeAttention:
@@ -204,9 +225,6 @@ class CascadeAttention:
         context, a = attend_lse(q, keys[:, :, : self.length], values[:, :, : self.length])
         share = torch.sigmoid(a - b)[..., None]  # e^a / (e^a + e^b), safe for any size of a and b
         return (context.float() * share + block.float() * (1 - share)).to(q.dtype)
-
-    def inputs(self, head_dim: int) -> None:
-        """See :class:`TreeAttention`."""
 
 
 def attend_lse(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .graphs.rounds import DeviceRounds
 
 REFINING = 0.3  # seconds after a race, while costs are not sure
-EnginePass = Literal["graph", "scripted", "eager"]
+EnginePass = Literal["graph", "compiled", "eager"]
 
 
 @dataclass

@@ -25,7 +25,10 @@ from .cost import VERIFY_WIDTH, WIDTHS, CostModel, Measured
 if TYPE_CHECKING:
     from .target import Target
 
-SOURCES = ("engine/*.py", "models/decoder.py", "models/linear.py", "models/scripted.py")
+SOURCES = (
+    "engine/*.py",
+    *(f"models/{name}.py" for name in ("decoder", "linear", "compiled", "kernels", "vectors")),
+)
 SAMPLES = 64  # values of each weight that tell it from another
 
 Ms = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]

@@ -5,8 +5,8 @@ committed context and its own ancestors only, sits at position ``length + depth`
 keys and values to slot ``length + i``. Committing a path moves its rows together; rolling back is a
 smaller ``length``, because rows past it are masked and overwritten. Weights come from the loaded
 Hugging Face model, fused and packed by ``models.decoder``; ``check_against`` refuses a model whose
-pass does not agree with Hugging Face's own. On a CPU the layers run as one TorchScript call
-(``models.scripted``), with the bits of the eager ones.
+pass does not agree with Hugging Face's own. On a CPU compiled code runs between the products of the
+layers (``models.compiled``); prompts and D²SD's cascade attention run eagerly everywhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import UserError
+from ..models.compiled import PassKind, compile_layers
 from ..models.decoder import DecoderLayer, DecoderShape, KVCache, rms_norm, signed_sin
 from ..models.linear import Linear
-from ..models.scripted import PassKind, script_layers
-from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention
+from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention, compiled_reads
 
 # A text is read in chunks: of so many rows, behind LONG positions, where a row reads more keys, of
 # half as many, so that a chunk stays below a second on two cores. The last one is padded to whole
@@ -69,7 +69,7 @@ class Target:
         model: a loaded Hugging Face causal LM, in the dtype and on the device to run with.
 
     Attributes:
-        pass_kind: how its layers run. Cascade attention is eager in any case.
+        pass_kind: how the layers of a verify pass run.
 
     Raises:
         UserError: its layers are not of that family, or its rotary positions depend on the length
@@ -105,13 +105,11 @@ class Target:
         self.head = Linear(self.head_weight, self.device, self.dtype)
         self.vocab_size = self.head_weight.shape[0]
         self.cos, self.sin = self._rotary(rotary)
-        self._scripted = script_layers(self.layers, self.final_norm)
-        if self._scripted is not None and not self._scripted_equals_eager():
-            self._scripted = None
+        self._compiled = compile_layers(self.layers, self.final_norm)
 
     @property
     def pass_kind(self) -> PassKind:
-        return "eager" if self._scripted is None else "scripted"
+        return "eager" if self._compiled is None else "compiled"
 
     def _rotary(self, rotary: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and signed sin ``[P, D]`` of all positions."""
@@ -217,7 +215,7 @@ class Target:
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(
-            cache, ids, positions, seen.to(self.device), taps, attention
+            cache, ids, positions, seen.to(self.device), taps, attention, compiled=True
         )
         return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
 
@@ -232,24 +230,24 @@ class Target:
         seen: torch.Tensor,
         taps: tuple[int, ...],
         attention: AttentionKind = "masked",
+        compiled: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden rows ``[w, H]`` after the final norm, and the taps.
 
         Args:
             positions: ``[w]``, on the host.
             seen: ``[w, w]`` bool, which rows of this pass each row attends to.
+            compiled: use the compiled layers where there are any.
         """
         group = self.shape.heads // self.shape.kv_heads
-        tree = ATTENTIONS[attention](
-            seen, cache.length, cache.capacity, group, self.dtype, positions
-        )
-
-        positions = positions.to(self.device)
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        on_device = positions.to(self.device)
+        cos, sin = self.cos[on_device][:, None], self.sin[on_device][:, None]
         x = self.embedding[ids]
-        inputs = None if self._scripted is None else tree.inputs(self.shape.head_dim)
-        if self._scripted is not None and inputs is not None:
-            return self._scripted(x, cos, sin, cache, cache.length, inputs, taps)
+        of_pass = (seen, cache.length, cache.capacity, group, self.dtype, positions)
+        if compiled and self._compiled is not None and attention != "cascade":
+            reads = compiled_reads(*of_pass)
+            return self._compiled(x, cos, sin, cache, cache.length, reads, taps)
+        tree = ATTENTIONS[attention](*of_pass)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = cache.write(layer, cache.length, k, v)
@@ -264,23 +262,6 @@ class Target:
         return rms_norm(x, self.final_norm, self.shape.eps), features
 
     # -- checks ------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def _scripted_equals_eager(self) -> bool:
-        """Whether two short passes, a prefill and a tree, run and have the same bits both ways."""
-        ids = [(7 * i + 11) % (self.vocab_size - 1) for i in range(6)]
-
-        def logits() -> torch.Tensor:
-            cache = self.new_cache(16)
-            prefilled, _ = self.prefill(cache, ids[:3])
-            return torch.cat((prefilled, self.verify(cache, ids[3], ids[4:], [-1, -1], 4)[0]))
-
-        scripted, self._scripted = self._scripted, None
-        eager, self._scripted = logits(), scripted
-        try:
-            return torch.equal(logits(), eager)
-        except RuntimeError:  # an operator that this torch compiles but cannot run
-            return False
 
     @torch.no_grad()
     def check_against(self, model: PreTrainedModel) -> float:

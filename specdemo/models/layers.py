@@ -17,9 +17,9 @@ from transformers import LlamaConfig, PreTrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import UserError
+from .compiled import CompiledLayers, compile_layers
 from .decoder import DecoderLayer, DecoderShape, WindowCache, rotate, signed_sin
 from .linear import Linear
-from .scripted import ScriptedLayers, script_layers
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
@@ -236,7 +236,7 @@ class TargetEmbeddings:
     vocab_ids: torch.Tensor | None = None
     weights: str = "untrained weights"  # in words, for the page
     embedding: torch.Tensor
-    scripted: ScriptedLayers | None = None  # the fused layers as one call, where there is one
+    compiled: CompiledLayers | None = None  # the fused layers with compiled code, where they can
 
     # of the PreTrainedModel that this is mixed into
     config: Any
@@ -272,7 +272,7 @@ class TargetEmbeddings:
             for i, layer in enumerate(self.layers)
         ]
         self.final_norm = self.norm.weight.detach().to(embedding)
-        self.scripted = script_layers(self.fused, self.final_norm)
+        self.compiled = compile_layers(self.fused, self.final_norm)
         self.rope_table = RopeTable(self.rope, device, dtype)
         mask_id = getattr(c, "mask_token_id", None)
         real = ids is None and mask_id is not None and 0 <= mask_id < rows
