@@ -260,3 +260,32 @@ def test_ids_behind_the_tokenizers_end_are_never_drafted(
     ids = ids if again.vocab_ids is None else again.vocab_ids
     assert ids.tolist() == (list(range(100)) if vocab is None else [3, 70, 90])
     assert len(again.markov_tables.before) == len(ids)
+
+
+def test_a_drafter_is_loaded_with_its_target_once_and_a_broken_one_by_its_race(
+    tiny_loaded, tiny_target, tmp_path, monkeypatch
+):
+    import dataclasses
+
+    from specdemo.drafters.parts.block_context import load_network
+    from specdemo.engine import load
+
+    calls = []
+    monkeypatch.setattr(load, "use_huge_pages", lambda: calls.append(set(tiny_loaded.networks)))
+    monkeypatch.setattr(
+        "specdemo.drafters.parts.block_context.use_huge_pages", lambda: calls.append("late")
+    )
+    monkeypatch.setattr(load, "equal_widths", lambda target: [16])
+    folder = saved(tiny_target, tmp_path)
+    tiny_loaded.pair = dataclasses.replace(
+        tiny_loaded.pair, drafters={"block": str(folder), "mdlm": str(tmp_path / "not there")}
+    )
+    load.make_engine(tiny_loaded, drafters=("block", "mdlm", "ar"))
+    assert calls == [{"block"}], "both moved to huge pages at once"
+    assert load_network(tiny_loaded, "block") is tiny_loaded.networks["block"]
+    assert calls == [{"block"}]
+    (folder / "config.json").write_text("{}")
+    tiny_loaded.networks.clear()
+    load.make_engine(tiny_loaded, drafters=("block",))
+    with pytest.raises(UserError):
+        load_network(tiny_loaded, "block")

@@ -165,6 +165,7 @@ def _measure(
         pair,
         args.dtype,
         progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr),
+        remeasure=args.remeasure,
     )
     print(file=sys.stderr)
     runners = make_runners(engine, configs, sampling, args.max_new_tokens)

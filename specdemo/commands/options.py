@@ -18,3 +18,8 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a drafter folder that “train” wrote, instead of the pair's own",
     )
+    parser.add_argument(
+        "--remeasure",
+        action="store_true",
+        help="measure and check the target again, instead of what is known from an earlier load",
+    )

@@ -166,6 +166,8 @@ def _load(args: argparse.Namespace) -> Engine:
             lambda message, fraction: status.update(
                 message if fraction is None else f"{message} {fraction:.0%}"
             ),
+            args.remeasure,
+            METHODS[args.method].kinds,
         )
 
 

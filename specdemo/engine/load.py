@@ -5,6 +5,8 @@ profile already says what that would find.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +35,15 @@ def load_engine(
     device: str | None = None,
     progress: Progress | None = None,
     remeasure: bool = False,
+    drafters: Sequence[str] = ("block",),
 ) -> Engine:
     """Load a pair, by its id or as it is. What measuring it found is kept in the cache folder;
     ``SPECDEMO_PROFILES`` names another folder in which to look too.
 
     Args:
         remeasure: measure and check it in any case.
+        drafters: kinds that are loaded with the target, as far as they are on this computer; a race
+            loads the others when it needs them.
 
     Raises:
         UserError: it cannot be loaded, or its dtype cannot be run yet (said before it is fetched).
@@ -54,6 +59,7 @@ def load_engine(
         progress,
         cache_root() / "profiles",
         remeasure,
+        drafters,
     )
 
 
@@ -79,6 +85,7 @@ def make_engine(
     progress: Progress | None = None,
     profiles: Path | None = None,
     remeasure: bool = False,
+    drafters: Sequence[str] = (),
 ) -> Engine:
     """An engine on a target that is already in memory: checked against the library's own forward
     pass, then measured.
@@ -86,6 +93,7 @@ def make_engine(
     Args:
         profiles: a folder in which what was found is looked up, and kept; None: neither.
         remeasure: do not look it up.
+        drafters: as in :func:`load_engine`.
     """
     if loaded.quantized:
         raise UserError(
@@ -103,6 +111,7 @@ def make_engine(
         file = ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
     known = None if file is None or remeasure else file.read()
     gap = known.gap if known else target.check_against(loaded.model)
+    _load_drafters(loaded, drafters)
     if target.device.type == "cpu":
         use_huge_pages()
 
@@ -120,3 +129,15 @@ def make_engine(
     pace = Pace(costs)
     rounds, why = make_rounds(target)
     return Engine(loaded, target, pace.costs, rounds, why, pace=pace, keep=keep)
+
+
+def _load_drafters(loaded: Loaded, kinds: Sequence[str]) -> None:
+    """One that cannot be loaded is told by the races that need it: others do not."""
+    from ..models.drafters import load_drafter
+    from ..models.fetch import drafter_present
+
+    for kind in kinds:
+        place = loaded.pair.drafters.get(kind)
+        if place and drafter_present(place):
+            with suppress(UserError):
+                load_drafter(loaded.pair, kind, loaded)

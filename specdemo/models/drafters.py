@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ..errors import UserError, first_line
-from ..huge_pages import use_huge_pages
 from .ar_drafter import ArDrafter, ArDrafterConfig
 from .block_drafter import BlockDrafter, BlockDrafterConfig
 from .drafter_files import read_weights
@@ -104,8 +103,6 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
             loaded.model.get_output_embeddings().weight,
             max(loaded.tokenizer.get_vocab().values()) + 1,
         )
-        if loaded.device.type == "cpu":
-            use_huge_pages()
     return net
 
 

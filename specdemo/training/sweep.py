@@ -160,7 +160,7 @@ def compare(args: argparse.Namespace, extra: list[str]) -> None:
         train_shape(args, layers, slots, extra) for layers in args.layers for slots in args.slots
     ]
     with as_user_errors(args.out, "--rows"):
-        engine = load_engine(args.pair)
+        engine = load_engine(args.pair, drafters=())
         rows = [
             row
             for folder in folders

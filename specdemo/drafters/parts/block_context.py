@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import torch
 
 from ...errors import UserError
+from ...huge_pages import use_huge_pages
 from ...models.block_drafter import MASK, BlockDrafter
 from ...models.markov import CANDIDATES, shortlist
 from .adaptive import EMA
@@ -365,7 +366,11 @@ def load_network(loaded: Loaded, kind: str) -> Any:
     """
     from ...models.drafters import load_drafter
 
-    return load_drafter(loaded.pair, kind, loaded)
+    late = kind not in loaded.networks  # not loaded with the target, which moves both
+    network = load_drafter(loaded.pair, kind, loaded)
+    if late and loaded.device.type == "cpu":
+        use_huge_pages()
+    return network
 
 
 def open_context(
