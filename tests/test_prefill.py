@@ -9,13 +9,15 @@ import threading
 import pytest
 import torch
 from tiny import VOCAB, Proposes, engine_for, tiny_engine
-from tiny_models import features_of, make_tiny_target
+from tiny_models import features_of, make_tiny_drafter, make_tiny_target
 
 from specdemo.drafters import METHODS
 from specdemo.engine import race
 from specdemo.engine.lane import Lane
-from specdemo.engine.target import CHUNK, CHUNK_STEP, LONG, Target, chunks
+from specdemo.engine.target import LONG, Target, chunks
 from specdemo.events import Done, Prefill, PrefillProgress, Start
+from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
+from specdemo.models.decoder import CHUNK_ROWS, ROW_STEP
 from specdemo.request import Request
 from specdemo.traces import dump_trace, find_inconsistency, parse_trace
 
@@ -41,9 +43,9 @@ def counting(target: Target, monkeypatch) -> list[int]:
 
 def test_chunks_are_a_text_in_order_and_shorter_far_behind_its_beginning():
     ids = text(LONG + 300)
-    assert [len(part) for part in chunks(ids)] == [CHUNK] * (LONG // CHUNK) + [CHUNK // 2] * 2 + [
-        300 - CHUNK
-    ]
+    assert [len(part) for part in chunks(ids)] == [CHUNK_ROWS] * (LONG // CHUNK_ROWS) + [
+        CHUNK_ROWS // 2
+    ] * 2 + [300 - CHUNK_ROWS]
     assert sum(chunks(ids), []) == ids and not list(chunks([]))
     assert [len(part) for part in chunks(ids[:300], LONG)] == [128, 128, 44]
 
@@ -83,9 +85,9 @@ def test_texts_of_all_lengths_are_read_in_few_row_counts(monkeypatch):
     target = Target(make_tiny_target())
     rows = counting(target, monkeypatch)
     with torch.inference_mode():
-        for n in range(1, 2 * CHUNK, 7):
+        for n in range(1, 2 * CHUNK_ROWS, 7):
             target.prefill(target.new_cache(n), text(n))
-    assert set(rows) == set(range(CHUNK_STEP, CHUNK + 1, CHUNK_STEP))
+    assert set(rows) == set(range(ROW_STEP, CHUNK_ROWS + 1, ROW_STEP))
 
 
 def test_a_cache_is_filled_to_its_last_slot():
@@ -190,3 +192,48 @@ def test_nothing_is_read_after_a_first_token():
     events = [Start(), PrefillProgress(1, 2), Prefill("ar"), Prefill("spec")]
     assert find_inconsistency(events) is None
     assert find_inconsistency([*events, PrefillProgress(2, 2)]) == "prefill out of order"
+
+
+# -- drafters --------------------------------------------------------------------------------------
+
+
+def test_a_block_drafter_takes_a_long_context_in_few_row_counts(monkeypatch):
+    """And knows the same of it as from one token after the other."""
+    net = make_tiny_drafter(make_tiny_target())
+    counts, context_rows = set(), net.context_rows
+
+    def count(features, cos, sin):
+        counts.add(len(features))
+        return context_rows(features, cos, sin)
+
+    monkeypatch.setattr(net, "context_rows", count)
+    torch.manual_seed(0)
+    features = torch.randn(600, 2 * 64)
+    singly = net.new_cache(600)
+    for at in range(600):
+        net.extend(singly, features[at : at + 1], at)
+    counts.clear()
+    for n in (600, 511, 300, 257, 33):
+        cache = net.new_cache(600)
+        net.extend(cache, features[:n], 0)
+        assert cache.length == n
+        assert torch.allclose(cache.keys[:, :, :n], singly.keys[:, :, :n], atol=1e-4)
+        assert torch.allclose(cache.values[:, :, :n], singly.values[:, :, :n], atol=1e-4)
+    assert counts == {256, 96, 64, 1}  # 1 of 257
+
+
+def test_an_autoregressive_drafter_reads_a_long_text_in_chunks():
+    target = make_tiny_target()
+    shape = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=VOCAB)
+    torch.manual_seed(0)
+    net = ArDrafter(ArDrafterConfig(num_attention_heads=4, num_key_value_heads=2, **shape)).eval()
+    net.bind(target.get_input_embeddings().weight, target.get_output_embeddings().weight)
+    ids = torch.tensor(text(600))
+    with torch.no_grad():
+        want = net.logits(net(net.embedding[ids[None]])[0])
+    for n in (600, 257, 40):
+        cache = net.new_cache(600)
+        last = net.step(ids[:n], 0, cache, last_only=True)
+        assert cache.length == n and last.shape == (1, VOCAB)
+        assert torch.allclose(last[0], want[n - 1], atol=1e-4)
+    assert torch.allclose(net.step(ids, 0, net.new_cache(600)), want, atol=1e-4)

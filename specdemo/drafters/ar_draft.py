@@ -126,7 +126,7 @@ class SerialDrafter:
                 else token[None]
             )
             position = keep if token is None else len(context.ids) - 1 + k
-            return self.net.step(new, position, self.cache)[-1].float()
+            return self.net.step(new, position, self.cache, last_only=True)[0].float()
 
         return step
 

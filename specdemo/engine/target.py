@@ -19,14 +19,21 @@ from transformers import PreTrainedModel
 
 from ..errors import UserError
 from ..models.compiled import PassKind, compile_layers
-from ..models.decoder import DecoderLayer, DecoderShape, KVCache, rms_norm, signed_sin
+from ..models.decoder import (
+    CHUNK_ROWS,
+    DecoderLayer,
+    DecoderShape,
+    KVCache,
+    rms_norm,
+    signed_sin,
+    whole_steps,
+)
 from ..models.linear import Linear
 from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention, compiled_reads
 
-# A text is read in chunks: of so many rows, behind LONG positions, where a row reads more keys, of
-# half as many, so that a chunk stays below a second on two cores. The last one is padded to whole
-# steps: for every new row count oneDNN keeps kernels, some 2.6 MB of them for SmolLM2-135M.
-CHUNK, LONG, CHUNK_STEP = 256, 4096, 32
+# From this position on a chunk has half the rows: each reads more keys, and Stop waits for a chunk,
+# which is to stay below a second on two cores.
+LONG = 4096
 
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -56,7 +63,7 @@ def chunks(ids: list[int], position: int = 0) -> Iterator[list[int]]:
     """``ids`` from ``position`` on in the pieces that :meth:`Target.prefill` reads at once."""
     done = 0
     while done < len(ids):
-        size = CHUNK if position + done < LONG else CHUNK // 2
+        size = CHUNK_ROWS if position + done < LONG else CHUNK_ROWS // 2
         yield ids[done : done + size]
         done += size
 
@@ -157,7 +164,7 @@ class Target:
         behind the last are padding, seen by none.
         """
         n = len(ids)
-        rows = min(-(-n // CHUNK_STEP) * CHUNK_STEP, cache.capacity - cache.length)
+        rows = min(whole_steps(n), cache.capacity - cache.length)
         seen = torch.ones(rows, rows, dtype=torch.bool, device=self.device).tril_()
         positions = torch.arange(cache.length, cache.length + rows)
         hidden, features = self._forward(

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .compiled import MAX_ROWS, Reads, hide
-from .decoder import WindowCache, rms_norm
+from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, whole_steps
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings
 
 
@@ -60,32 +60,45 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         return self.norm(x)
 
     @torch.no_grad()
-    def step(self, ids: torch.Tensor, position: int, cache: WindowCache) -> torch.Tensor:
+    def step(
+        self, ids: torch.Tensor, position: int, cache: WindowCache, last_only: bool = False
+    ) -> torch.Tensor:
         """Read ``ids [n]`` at positions position..position+n-1 and return the logits after each,
-        ``[n, Vd]``; of more than the drafter's window only the last, and each sees the window that
-        ends with itself. The cache then ends behind them.
+        ``[n, Vd]``, or after the last, ``[1, Vd]``; of more than the drafter's window only the
+        last, and each sees the window that ends with itself. The cache then ends behind them.
 
         Raises:
             ValueError: ``position`` lies behind the end of the cache.
         """
         position, ids = cache.clip(position, ids)
+        hidden = []
+        for chunk in ids.split(CHUNK_ROWS):
+            hidden.append(self._read(chunk, position, cache))
+            position += len(chunk)
+        return self.logits(hidden[-1][-1:] if last_only else torch.cat(hidden))
+
+    def _read(self, ids: torch.Tensor, position: int, cache: WindowCache) -> torch.Tensor:
+        """One chunk of :meth:`step`: states ``[n, H]`` after the final norm."""
         n = ids.shape[0]
         slot = cache.place(position, n)
-        end = slot + n
+        # what pads a long chunk lies behind all that a row sees
+        rows = n if n <= ROW_STEP else min(whole_steps(n), cache.capacity - slot)
+        ids = F.pad(ids, (0, rows - n))
+        end = slot + rows
         first = 0 if cache.window is None else max(0, slot + 1 - cache.window)
         group = self.config.num_attention_heads // self.config.num_key_value_heads
-        seen = None  # [n, end - first]
-        if n > 1:
+        seen = None  # [rows, end - first]
+        if rows > 1:
             slots = torch.arange(end, device=ids.device)
             seen = slots[None] <= slots[slot:, None]
             if cache.window is not None:
                 seen &= slots[None] > slots[slot:, None] - cache.window
             seen = seen[:, first:]
-        x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, n)
-        cache.length = end
-        if self.compiled is not None and n <= MAX_ROWS:
+        x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, rows)
+        cache.length = slot + n
+        if self.compiled is not None and rows <= MAX_ROWS:
             reads = Reads(first, first, end, None if seen is None else hide(seen, group))
-            return self.logits(self.compiled(x, cos, sin, cache, slot, reads)[0])
+            return self.compiled(x, cos, sin, cache, slot, reads)[0][:n]
         mask = None if seen is None else seen.repeat(group, 1)
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -96,4 +109,4 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
 
         for layer in self.fused:
             x = layer(x, cos, sin, attend)
-        return self.logits(rms_norm(x, self.final_norm, self.config.rms_norm_eps))
+        return rms_norm(x, self.final_norm, self.config.rms_norm_eps)[:n]

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .compiled import MAX_ROWS, Reads, hide
-from .decoder import WindowCache, rms_norm, rotate
+from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, rotate, whole_steps
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
 from .markov import MarkovHead, MarkovTables
@@ -232,13 +232,16 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             ValueError: ``start`` lies behind the end of the cache.
         """
         start, features = cache.clip(start, features)
-        n = features.shape[0]
-        slot = cache.place(start, n)
-        end = slot + n
-        k, v = self.context_rows(features, *self.rope_table.rows(start, n))
-        cache.keys[:, :, slot:end] = k
-        cache.values[:, :, slot:end] = v
-        cache.length = end
+        slot = cache.place(start, len(features))
+        for rows in features.split(CHUNK_ROWS):
+            n = len(rows)
+            if n > ROW_STEP:  # else few row counts are possible, and this is every round's way
+                rows = F.pad(rows, (0, 0, 0, whole_steps(n) - n))
+            k, v = self.context_rows(rows, *self.rope_table.rows(start, len(rows)))
+            cache.keys[:, :, slot : slot + n] = k[:, :, :n]
+            cache.values[:, :, slot : slot + n] = v[:, :, :n]
+            start, slot = start + n, slot + n
+        cache.length = slot
 
     @torch.no_grad()
     def context_rows(
