@@ -16,6 +16,7 @@ from specdemo.bench.made_up_gpu import Pretended, pretended_gpu
 from specdemo.drafters import METHODS
 from specdemo.engine import Engine, race
 from specdemo.engine.calibrate import draft_pass_ms
+from specdemo.engine.check_target import check_against
 from specdemo.engine.cost import CostModel
 from specdemo.engine.target import Target
 from specdemo.models.load import load_target
@@ -303,7 +304,7 @@ def engine(request, target_folder, drafters):
         named = drafters if "own" in request.param else {"block": drafters["block"]}
         loaded = load_target(replace(get_pair("smollm2-135m"), drafters=named), "fp32", "cuda")
         target = Target(loaded.model)
-        target.check_against(loaded.model)
+        check_against(target, loaded.model)
         widths = [2, 4, 8, 16, 32]
         return Engine(loaded, target, CostModel({w: 40 + w / 4 for w in widths}, 40.0, widths))
 

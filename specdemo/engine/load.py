@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
 from .calibrate import calibrate, equal_widths
+from .check_target import check_against
 from .cost import Measured
 from .engine import Engine
 from .graphs.load import make_rounds
@@ -110,7 +111,7 @@ def make_engine(
         shipped = os.environ.get("SPECDEMO_PROFILES")
         file = ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
     known = None if file is None or remeasure else file.read()
-    gap = known.gap if known else target.check_against(loaded.model)
+    gap = known.gap if known else check_against(target, loaded.model)
     _load_drafters(loaded, drafters)
     if target.device.type == "cpu":
         use_huge_pages()

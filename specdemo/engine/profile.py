@@ -53,7 +53,7 @@ class Profile(Strict):
 
     Attributes:
         made_for: what it holds for, by name, as :func:`identity` says it.
-        gap: what :meth:`.target.Target.check_against` returned.
+        gap: what :func:`.check_target.check_against` returned.
         widths: trusted row counts. curves: costs by number of threads.
         sure: the costs need not be measured again. measured: when, for people.
     """
