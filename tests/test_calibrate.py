@@ -21,6 +21,23 @@ def test_equal_widths_hold_the_verify_width_and_are_measured():
     assert 16 in widths and widths == sorted(widths)
 
 
+@pytest.mark.parametrize("behind, trusted", [(150, False), (1000, False), (1100, True)])
+def test_a_width_whose_bits_differ_behind_a_long_context_is_not_trusted(
+    monkeypatch, behind, trusted
+):
+    target = Target(make_tiny_target(max_position_embeddings=2048))
+    real = target.verify
+
+    def verify(cache, *words, **more):
+        logits, features = real(cache, *words, **more)
+        return logits + (words[3] == 8 and cache.length > behind) * 1e-3, features
+
+    assert 8 in equal_widths(target)
+    monkeypatch.setattr(target, "verify", verify)
+    widths = equal_widths(target)
+    assert (8 in widths) == trusted and {4, 12, 16} <= set(widths)
+
+
 def test_a_pass_never_costs_more_than_a_wider_one():
     costs = CostModel({1: 10.0, 2: 14.0, 4: 12.0, 8: 1.0, 16: 20.0}, 9.0, [1, 2, 4, 16])
     assert [costs.pass_ms(n) for n in (1, 2, 3, 5, 16)] == [10.0, 12.0, 12.0, 20.0, 20.0]

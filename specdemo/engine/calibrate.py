@@ -15,7 +15,7 @@ import torch
 
 from ..hardware import clock_now
 from ..models.decoder import KVCache
-from .attention import AttentionKind, LayoutInvariantAttention
+from .attention import COMPILED_SHORT, AttentionKind, LayoutInvariantAttention
 from .cost import CONTEXT, VERIFY_WIDTH, WIDTHS, CostModel, Measured
 from .pace import SLOW
 from .target import Target
@@ -113,12 +113,7 @@ class _Passes:
         """
         near = self.target.new_cache(len(self.prompt) + WIDTHS[-1])
         self.target.prefill(near, self.prompt)
-        far = self.target.new_cache(self.far + WIDTHS[-1])
-        for start in range(0, self.far, len(self.prompt)):
-            end = min(start + len(self.prompt), self.far)
-            far.keys[:, :, start:end] = near.keys[:, :, : end - start]
-            far.values[:, :, start:end] = near.values[:, :, : end - start]
-        far.length = self.far
+        far = _repeated(self.target, near, len(self.prompt), self.far)
         return {CONTEXT: near, self.far: far}
 
     def measure(self, level: int, ask: Ask) -> None:
@@ -228,43 +223,74 @@ def equal_widths(target: Target) -> list[int]:
     """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are
     shared out between passes.
 
-    Three tokens behind a prompt that ends just before the attention is first cut in two
-    (``LayoutInvariantAttention.SHORT``) are read one a pass, as one chain, and as a tree beside a
-    branch that is rejected.
+    Three tokens are read one a pass, as one chain, and as a tree beside a branch that is rejected;
+    behind a prompt that ends just before the eager attention is first cut in two, and, where the
+    target has positions for it, one that ends just before the compiled one is.
     """
     text = _ids(target, 91, 7, 3)
     prompt = _ids(target, 53, 29, LayoutInvariantAttention.SHORT - 2, spare=len(text))
-    cache = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
-    target.prefill(cache, prompt)
+    near = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
+    target.prefill(near, prompt)
+    readings = _Readings(target, near, text, prompt[:2])
+    widths = [w for w in WIDTHS if w == VERIFY_WIDTH or readings.agree(w, readings.forms(w))]
+    long = COMPILED_SHORT - 1
+    if long + len(text) + WIDTHS[-1] > target.max_positions:
+        return widths
+    cache = _repeated(target, near, len(prompt), long, spare=len(text))
+    far = _Readings(target, cache, text, prompt[:2])
+    # of each width its widest form alone: all of them double the time that this takes
+    return [w for w in widths if w == VERIFY_WIDTH or far.agree(w, far.forms(w)[-1:])]
 
-    def steps(width: int) -> torch.Tensor:
-        cache.rollback(len(prompt))
+
+class _Readings:
+    """The three tokens ``text`` read behind what ``cache`` holds, in several forms: logits ``[3,
+    V]``; ``branch`` are the two tokens of a rejected one.
+    """
+
+    def __init__(self, target: Target, cache: KVCache, text: list[int], branch: list[int]):
+        self.target, self.cache, self.length = target, cache, cache.length
+        self.text, self.branch = text, branch
+        self.reference = self.chain(VERIFY_WIDTH)
+
+    def forms(self, width: int) -> Sequence[Callable[[int], torch.Tensor]]:
+        """Those that fit in passes of ``width`` rows, widest last."""
+        return (self.steps, self.chain, self.tree)[: 1 + (width >= 3) + (width >= 5)]
+
+    def agree(self, width: int, forms: Sequence[Callable[[int], torch.Tensor]]) -> bool:
+        return all(torch.equal(form(width), self.reference) for form in forms)
+
+    def steps(self, width: int) -> torch.Tensor:
+        self.cache.rollback(self.length)
         rows = []
-        for token in text:
-            rows.append(target.verify(cache, token, [], [], width)[0][0])
-            cache.commit([])
+        for token in self.text:
+            rows.append(self.target.verify(self.cache, token, [], [], width)[0][0])
+            self.cache.commit([])
         return torch.stack(rows)
 
-    def block(width: int) -> torch.Tensor:
-        cache.rollback(len(prompt))
-        return target.verify(cache, text[0], text[1:], [-1, 0], width)[0]
+    def chain(self, width: int) -> torch.Tensor:
+        return self._read(self.text[1:], [-1, 0], width)
 
-    def tree(width: int) -> torch.Tensor:
-        cache.rollback(len(prompt))
-        return target.verify(cache, text[0], [*prompt[:2], *text[1:]], [-1, 0, -1, 2], width)[0][
-            [0, 3, 4]
-        ]
+    def tree(self, width: int) -> torch.Tensor:
+        return self._read([*self.branch, *self.text[1:]], [-1, 0, -1, 2], width)[[0, 3, 4]]
 
-    reference = block(VERIFY_WIDTH)
+    def _read(self, tokens: list[int], parent: list[int], width: int) -> torch.Tensor:
+        self.cache.rollback(self.length)
+        return self.target.verify(self.cache, self.text[0], tokens, parent, width)[0]
 
-    def agrees(width: int) -> bool:
-        return (
-            torch.equal(steps(width), reference)
-            and (width < 3 or torch.equal(block(width), reference))
-            and (width < 5 or torch.equal(tree(width), reference))
-        )
 
-    return [w for w in WIDTHS if w == VERIFY_WIDTH or agrees(w)]
+def _repeated(
+    target: Target, content: KVCache, period: int, length: int, spare: int = 0
+) -> KVCache:
+    """A cache of ``length`` slots, and room for ``spare`` more and the widest pass, that holds the
+    first ``period`` slots of ``content`` again and again: no long prompt need be read.
+    """
+    cache = target.new_cache(length + spare + WIDTHS[-1])
+    for start in range(0, length, period):
+        end = min(start + period, length)
+        cache.keys[:, :, start:end] = content.keys[:, :, : end - start]
+        cache.values[:, :, start:end] = content.values[:, :, : end - start]
+    cache.length = length
+    return cache
 
 
 def _ids(target: Target, step: int, first: int, count: int, spare: int = 0) -> list[int]:
