@@ -9,6 +9,8 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # what a console of a smaller character set shows instead; "?" for everything else
@@ -42,6 +44,30 @@ def prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="specdemo.plain")
+
+
+@contextmanager
+def phases() -> Iterator[Callable[[str, float | None], None]]:
+    """Inside, call what it yields with what a long command is doing, and how much of that is done
+    (0 to 1, or None): a line on stderr that changes, or where nobody watches a line for each phase.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console, last = Console(stderr=True), ""
+
+    def say(message: str, fraction: float | None = None) -> None:
+        nonlocal last
+        message = message[:1].upper() + message[1:]
+        done = "" if fraction is None else f" {fraction:.0%}"
+        if console.is_terminal:
+            status.update(Text(f"{message}{done}"))
+        elif message != last:
+            print(f"specdemo: {message} …", file=sys.stderr, flush=True)
+        last = message
+
+    with console.status("") as status:
+        yield say
 
 
 def drop_output() -> None:

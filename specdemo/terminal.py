@@ -15,7 +15,7 @@ from .events import (
     Prefill,
     Verify,
 )
-from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult
+from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult, SpecTotals
 
 STYLES = {
     "accepted": "bold blue",
@@ -34,6 +34,11 @@ LEGEND = {
 # The one-row kernel is named as the baseline where it beats the plain lane by more than this: two
 # runs of one and the same kernel differ by about 1 %.
 ONE_ROW_MARGIN = 1.03
+# A speed-up is unreliable where it and its prediction are this many times apart, as on the page
+# (figures.js): on a quiet machine either lane takes 0.96 to 1.07 of its predicted time. In fewer
+# rounds one pause decides it.
+UNRELIABLE = 1.3
+MIN_ROUNDS = 3
 # Logits this near count as a tie: bfloat16 values from 16 to 32 are 0.125 apart, so kernels that
 # add in another order may swap them.
 NEAR_TIE = 0.5
@@ -126,6 +131,7 @@ def verdict(result: RaceResult) -> list[str]:
         speed = _speedup(result["method"], result["speedup"], result["ar"])
         predicted = result["predicted_speedup"] or 0
         lines.append(f"{speed} (predicted from the measured costs: {predicted:.2f}).")
+        lines += _unreliable(result["speedup"], predicted, result["spec"])
     if result["identical"]:
         lines.append("Both lanes wrote exactly the same tokens.")
     elif first := result["first_difference"]:
@@ -142,6 +148,19 @@ def verdict(result: RaceResult) -> list[str]:
     if note := result.get("note"):
         lines.append(note)
     return lines
+
+
+def _unreliable(speedup: float, predicted: float, spec: SpecTotals | None) -> list[str]:
+    """A sentence where the measured costs predict something else; none without a prediction."""
+    if not predicted or not spec or spec["rounds"] < MIN_ROUNDS:
+        return []
+    apart = max(predicted / speedup, speedup / predicted)
+    if apart <= UNRELIABLE:
+        return []
+    return [
+        f"That is unreliable, as the two are {apart:.1f} times apart: the machine was probably busy"
+        " with something else; race again when it is idle."
+    ]
 
 
 def _speedup(method: str, speedup: float, plain: ArTotals) -> str:

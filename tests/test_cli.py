@@ -301,6 +301,7 @@ RESULT = {
     "predicted_speedup": 1.1,
     "identical": True,
     "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1},
+    "spec": {"rounds": 9},
 }
 
 
@@ -341,6 +342,17 @@ RESULT = {
 )
 def test_the_speed_up_says_what_it_is_taken_against(more, said):
     assert verdict(RESULT | more)[0].startswith(said)
+
+
+@pytest.mark.parametrize(("speedup", "apart"), [(1.2, None), (0.2, "5.5"), (7.7, "7.0")])
+def test_a_speed_up_far_from_its_prediction_is_called_unreliable(speedup, apart):
+    """Of two lanes of which one had the machine to itself."""
+    said = " ".join(verdict(RESULT | {"speedup": speedup}))
+    assert ("unreliable" in said) == bool(apart)
+    short = " ".join(verdict(RESULT | {"speedup": speedup, "spec": {"rounds": 2}}))
+    assert "unreliable" not in short
+    if apart:
+        assert f"the two are {apart} times apart" in said
 
 
 def told(events, terminal):

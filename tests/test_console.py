@@ -15,7 +15,7 @@ from fake_race import fake_events
 
 from specdemo import files
 from specdemo.__main__ import main
-from specdemo.console import printable
+from specdemo.console import phases, printable
 from specdemo.events import Done, Prefill
 from specdemo.traces import load_trace
 
@@ -255,3 +255,41 @@ def test_repeats_beyond_the_last_seed_are_refused_before_anything_loads(
     assert main([*words, "--out", str(tmp_path / "o"), *seeds]) == 1
     assert "lower --seed or --repeats" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+def test_a_command_without_a_terminal_says_what_it_is_doing(capsys):
+    """A line for each phase; a fraction is no new one, and a name in brackets no markup."""
+    with phases() as say:
+        for message, fraction in (
+            ("loading [bold]x[/]", None),
+            ("fetching", 0.1),
+            ("fetching", 0.2),
+            ("Measuring", None),
+        ):
+            say(message, fraction)
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "specdemo: Loading [bold]x[/] …",
+        "specdemo: Fetching …",
+        "specdemo: Measuring …",
+    ]
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["race", "Hi"], ["bench", "--suite", "s.jsonl", "--methods", "block", "--out", "o"]],
+)
+def test_commands_say_that_they_load(monkeypatch, tmp_path, capsys, command):
+    import specdemo.engine
+
+    def load_engine(*args, progress=None, **more):
+        say = progress or next(filter(callable, args))
+        say("Measuring one pass of the target", None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(specdemo.engine, "load_engine", load_engine)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.jsonl").write_text('{"turns": ["Hi"]}\n')
+    assert main(command) == 130
+    assert "specdemo: Measuring one pass of the target …\n" in capsys.readouterr().err

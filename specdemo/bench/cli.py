@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..commands.options import add_pair
+from ..console import phases
 from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
@@ -161,13 +162,8 @@ def _measure(
     from ..engine import load_engine
 
     out = Path(args.out)
-    engine = load_engine(
-        pair,
-        args.dtype,
-        progress=lambda message, fraction: print(f"\r{message}", end="\x1b[K", file=sys.stderr),
-        remeasure=args.remeasure,
-    )
-    print(file=sys.stderr)
+    with phases() as say:
+        engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
     runners = make_runners(engine, configs, sampling, args.max_new_tokens)
     try:
         with _progress_bar() as on_progress:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..console import print_json
+from ..console import phases, print_json
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
@@ -151,24 +151,17 @@ def _standard_input() -> str:
 
 
 def _load(args: argparse.Namespace) -> Engine:
-    from ..engine import load_engine
     from ..models.pairs import get_pair, with_drafter
 
     pair = with_drafter(get_pair(args.pair), args.drafter)
     if why := METHODS[args.method].refuse_pair(pair):
         raise UserError(why)
-    # on stderr, to be seen also where the answer goes into a file
-    with Console(file=sys.stderr).status("Loading") as status:
-        return load_engine(
-            pair,
-            args.dtype,
-            args.device,
-            lambda message, fraction: status.update(
-                message if fraction is None else f"{message} {fraction:.0%}"
-            ),
-            args.remeasure,
-            METHODS[args.method].kinds,
-        )
+    with phases() as say:  # on stderr, to be seen also where the answer goes into a file
+        say("Loading", None)
+        from ..engine import load_engine  # torch alone takes seconds
+
+        kinds = METHODS[args.method].kinds
+        return load_engine(pair, args.dtype, args.device, say, args.remeasure, kinds)
 
 
 def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> list[Event]:
