@@ -66,7 +66,10 @@ def test_the_load_of_other_programs_is_what_this_process_did_not_use(
 ):
     def at(seconds):
         times = SimpleNamespace(**{name: seconds * value for name, value in machine.items()})
-        process = SimpleNamespace(cpu_times=lambda: SimpleNamespace(user=seconds * own))
+        # half of it by a process that this one started
+        half = SimpleNamespace(user=seconds * own / 2)
+        child = SimpleNamespace(cpu_times=lambda: half)
+        process = SimpleNamespace(cpu_times=lambda: half, children=lambda recursive: [child])
         monkeypatch.setattr("psutil.cpu_times", lambda: times)
         monkeypatch.setattr("psutil.Process", lambda: process)
 

@@ -47,7 +47,9 @@ GREY = "#808080"  # readable on light and on dark
 
 def charts(report: Report) -> list[tuple[str, go.Figure]]:
     """All charts with their titles, in the order they are shown in."""
+    peers = [("Tokens per second beside other engines", beside(report))] if report["peers"] else []
     return [
+        *peers,
         (
             "Speed-up over plain decoding, by category",
             bars(report, "speedup", "times plain decoding", line=1.0),
@@ -100,6 +102,40 @@ def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) 
     if line is not None:
         figure.add_hline(line, line_dash="dash", line_color=GREY)
     return figure
+
+
+def beside(report: Report) -> go.Figure:
+    """A bar for every way to decode, ours and other engines', with its interval."""
+    rows = report["peers"]["rows"] if report["peers"] else []
+    timed = [row for row in reversed(rows) if row["ratio"] and row["tokens_per_second"]]
+    per_ratio = [(r["tokens_per_second"] or 0) / (r["ratio"] or 1) for r in timed]
+    bounds = [r["interval"] or [r["ratio"] or 0] * 2 for r in timed]
+    bar = go.Bar(
+        orientation="h",
+        y=[f"{row['title']} ({row['dtype']})" for row in timed],
+        x=[row["tokens_per_second"] for row in timed],
+        error_x={
+            "array": [
+                (high - (r["ratio"] or 0)) * one
+                for r, (_, high), one in zip(timed, bounds, per_ratio, strict=True)
+            ],
+            "arrayminus": [
+                ((r["ratio"] or 0) - low) * one
+                for r, (low, _), one in zip(timed, bounds, per_ratio, strict=True)
+            ],
+            "color": GREY,
+        },
+        marker={
+            "color": [COLORS[0] if row["own"] else COLORS[1] for row in timed],
+            "pattern": {"shape": ["" if row["own"] else "/" for row in timed]},
+        },
+    )
+    return _figure(
+        bar,
+        showlegend=False,
+        height=120 + 34 * len(timed),
+        xaxis={"title": "tokens per second (ours plain, others striped)", "rangemode": "tozero"},
+    )
 
 
 def spread(report: Report) -> go.Figure:

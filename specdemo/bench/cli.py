@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,13 +31,14 @@ from ..errors import UserError
 from ..files import locked_output_dir
 from ..prompts import ALL, Prompt, load_prompts
 from ..request import LAST_SEED, Request, Sampling
-from .html import NONE, save_html
+from .html import NONE, number, percent, save_html
 from .measure import WARM_UP, measure
 from .methods import MethodConfig, parse_methods
+from .peers import DEFAULT_PEERS, PEER_TITLES, parse_peers
 from .report import make_report, save_report
 from .runners import make_runners
 from .runs_file import RUNS, BenchPlan, Line, resume
-from .schema import Figures, Report
+from .schema import Figures, PeerTable, Report
 
 if TYPE_CHECKING:
     from ..models.pairs import Pair
@@ -58,6 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help=(
             "methods, each with settings if wanted: block,tree:budget=15,specdiff2:rule=point-mass"
+        ),
+    )
+    add(
+        "--peers",
+        nargs="?",
+        const=",".join(DEFAULT_PEERS),
+        metavar="A,B",
+        help=(
+            "also run other engines on the same prompts, in turns with the methods (default: all"
+            f" that take no extra minutes): {', '.join(PEER_TITLES)}"
         ),
     )
     add("--limit", type=int, metavar="N", help="only N prompts, taken from the categories in turn")
@@ -104,7 +115,9 @@ def bench_main(args: argparse.Namespace) -> int:
         raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
     suite = load_prompts(args.suite)
     prompts = suite.first(args.limit)
-    configs = parse_methods(args.methods)
+    configs, peers = parse_methods(args.methods), parse_peers(args.peers)
+    if peers and args.temperature > 0:
+        raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
     if args.seed + args.repeats - 1 > LAST_SEED:
         raise UserError(
@@ -133,6 +146,7 @@ def bench_main(args: argparse.Namespace) -> int:
         repeats=args.repeats,
         max_new_tokens=args.max_new_tokens,
         sampling=sampling.to_dict(),
+        peers=peers,
     )
     out = Path(args.out)
     with locked_output_dir(out):
@@ -160,20 +174,25 @@ def _measure(
 ) -> tuple[list[Line], int]:
     """All lines of the runs file, and the exit status: 0, or 130 if a person interrupted."""
     from ..engine import load_engine
+    from .peers.group import open_peers
 
-    out = Path(args.out)
-    with phases() as say:
-        engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
-    runners = make_runners(engine, configs, sampling, args.max_new_tokens)
-    try:
-        with _progress_bar() as on_progress:
-            return measure(runners, prompts, plan, out, on_progress), 0
-    except KeyboardInterrupt:
-        print(
-            f"Stopped. The same command continues after the last complete trial in {out}.",
-            file=sys.stderr,
-        )
-        return resume(out / RUNS, plan), 130
+    out, texts = Path(args.out), [prompt.text for prompt in prompts]
+    with ExitStack() as opened:
+        with phases() as say:
+            engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
+            runners = make_runners(engine, configs, sampling, args.max_new_tokens)
+            peers = opened.enter_context(
+                open_peers(engine, plan.peers, texts, args.max_new_tokens, say)
+            )
+        try:
+            with _progress_bar() as on_progress:
+                return measure(runners, prompts, plan, out, on_progress, peers), 0
+        except KeyboardInterrupt:
+            print(
+                f"Stopped. The same command continues after the last complete trial in {out}.",
+                file=sys.stderr,
+            )
+            return resume(out / RUNS, plan), 130
 
 
 @contextmanager
@@ -209,8 +228,37 @@ def print_report(report: Report, console: Console) -> None:
     for label, row in report["table"].items():
         table.add_row(Text(label), *(_cell(row[column]) for column in columns))
     console.print(table)
+    if report["peers"]:
+        _print_peers(report["peers"], console)
     for remark in report["remarks"]:
         console.print(Text(remark))
+
+
+def _print_peers(peers: PeerTable, console: Console) -> None:
+    table = Table(
+        title="Beside other engines",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    columns = ("engine", "numbers", "tokens/s", "× our plain lane", "95 %", "same text")
+    for column in (*columns, "program, threads, weights, drafts"):
+        table.add_column(column, overflow="fold")
+    for row in peers["rows"]:
+        interval = " – ".join(number(bound) for bound in row["interval"] or ())
+        threads = f"{row['threads']} threads" if row["threads"] else ""
+        facts = (row["engine"], threads, row["weights"], row["drafts"], row["note"])
+        table.add_row(
+            Text(row["title"]),
+            Text(row["dtype"]),
+            number(row["tokens_per_second"], 1),
+            number(row["ratio"]),
+            interval or NONE,
+            percent(row["same_text"]),
+            Text("; ".join(fact for fact in facts if fact)),
+        )
+    console.print(table)
+    console.print(Text(peers["advice"]))
 
 
 def _cell(figures: Figures) -> str:

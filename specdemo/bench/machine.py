@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -22,11 +23,17 @@ class CpuMonitor:
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """CPU seconds so far: of the machine in all, of it busy, and of this process."""
-        machine, process = psutil.cpu_times(), psutil.Process().cpu_times()
+        """CPU seconds so far: of the machine in all, of it busy, and of this process and
+        those it started.
+        """
+        machine, me = psutil.cpu_times(), psutil.Process()
         busy = sum(getattr(machine, name, 0.0) for name in _BUSY)
         waiting = sum(getattr(machine, name, 0.0) for name in _WAITING)
-        own = sum(getattr(process, name, 0.0) for name in _OWN)
+        own = 0.0
+        for process in (me, *me.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended; its parent counts it from then on
+                times = process.cpu_times()
+                own += sum(getattr(times, name, 0.0) for name in _OWN)
         return busy + waiting, busy, own
 
     def other_load(self) -> float | None:

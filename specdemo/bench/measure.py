@@ -1,10 +1,10 @@
 """Repeated, interleaved, resumable measurement: prompts × repeats, one *trial* each.
 
-A trial is one prompt in one repeat: plain decoding, every method once, plain decoding again. Slow
-drift of the machine so falls on both ends of the baseline alike, and the two plain runs show how
-much of a difference is noise. The methods take turns in going first (rotated by prompt, reversed on
-every second repeat). A trial is written when it is complete, so a killed run loses at most one
-trial and the next run continues after the last one.
+A trial is one prompt in one repeat: plain decoding, every method and peer once, plain decoding
+again. Slow drift of the machine so falls on both ends of the baseline alike, and the two plain runs
+show how much of a difference is noise. Methods and peers take turns in going first (rotated by
+prompt, reversed on every second repeat). A trial is written when it is complete, so a killed run
+loses at most one trial and the next run continues after the last one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from .runs_file import RUNS, BenchPlan, Line, append, resume
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from .peers.group import PeerRun, Peers
 
 GREEDY = Sampling()
 WARM_UP = "Write two sentences about the sea."
 
 
 def method_order(labels: Sequence[str], prompt: int, repeat: int) -> list[str]:
-    """Methods of one trial in running order: rotated by prompt, reversed on every second repeat."""
+    """Methods and peers of one trial in running order: rotated by prompt, reversed on every second
+    repeat.
+    """
     shift = prompt % max(len(labels), 1)
     rotated = [*labels[shift:], *labels[:shift]]
     return rotated[::-1] if repeat % 2 else rotated
@@ -47,12 +50,14 @@ def measure(
     plan: BenchPlan,
     out: Path,
     on_progress: Callable[[int, int, str], None] = lambda done, total, text: None,
+    peers: Peers | None = None,
 ) -> list[Line]:
     """Run every trial that ``out`` does not hold yet; returns all lines of its ``runs.jsonl``.
 
     Args:
         runners: baseline first (see ``runners.make_runners``).
         on_progress: called with (trials done, trials in all, what runs now).
+        peers: run in turns with the methods.
 
     Raises:
         UserError: the folder holds another plan or another machine's trials, or cannot be written.
@@ -72,13 +77,13 @@ def measure(
     if not lines:
         lines.append(append(path, plan.line()))
     on_progress(total - len(todo), total, "warm-up")
-    lines.append(append(path, start_session(runners, lines)))
+    lines.append(append(path, start_session(runners, lines, peers)))
     for count, (index, prompt, repeat) in enumerate(todo, total - len(todo)):
 
         def on_run(text: str, count: int = count) -> None:
             on_progress(count, total, text)
 
-        lines.append(append(path, run_trial(runners, prompt, index, repeat, plan, on_run)))
+        lines.append(append(path, run_trial(runners, prompt, index, repeat, plan, on_run, peers)))
     on_progress(total, total, "done")
     return lines
 
@@ -135,6 +140,7 @@ def run_trial(
     repeat: int,
     plan: BenchPlan,
     on_run: Callable[[str], None] = lambda text: None,
+    peers: Peers | None = None,
 ) -> Line:
     """One prompt through every runner, as a line of the file. A prompt that is refused (too long,
     say) is noted with the reason and left out of all figures.
@@ -143,23 +149,29 @@ def run_trial(
         index: the prompt's place, which rotates the methods. on_run: called with what runs now.
     """
     seed = plan.sampling["seed"] + repeat
-    methods = method_order([label for label in runners if label != BASELINE], index, repeat)
+    others = peers.names if peers else []
+    methods = [label for label in runners if label != BASELINE]
+    order = method_order([*methods, *others], index, repeat)
     line: Line = {
         "kind": "trial",
         "prompt": prompt.id,
         "category": prompt.category,
         "repeat": repeat,
         "seed": seed,
-        "order": methods,
+        "order": order,
         "started": _now(),
     }
     monitor, began = CpuMonitor(), time.monotonic()
     runs: dict[str, list[RunResult]] = {}
+    answers: dict[str, PeerRun] = {}
     label = BASELINE
     try:
-        for label in [BASELINE, *methods, BASELINE]:
+        for label in [BASELINE, *order, BASELINE]:
             on_run(f"{prompt.id}: {label}")
-            runs.setdefault(label, []).append(runners[label](prompt.text, seed))
+            if peers is not None and label in others:
+                answers[label] = peers.answer(label, prompt.text)
+            else:
+                runs.setdefault(label, []).append(runners[label](prompt.text, seed))
     except UserError as error:
         return line | {"refused": f"{label}: {error}"}
     first, second = runs.pop(BASELINE)
@@ -169,6 +181,7 @@ def run_trial(
         "runs": {
             label: run.to_dict() | _difference(run, first, plan) for label, (run,) in runs.items()
         },
+        "peers": {name: _compared(answer, first, peers) for name, answer in answers.items()},
         "seconds": time.monotonic() - began,
         "other_load": monitor.other_load(),
         "load_average": load_average(),
@@ -189,6 +202,13 @@ def _difference(run: RunResult, baseline: RunResult, plan: BenchPlan) -> dict[st
     return {"identical": False, "first_difference": first}
 
 
+def _compared(answer: PeerRun, baseline: RunResult, peers: Peers | None) -> PeerRun:
+    """With ``same``: whether its ids are those of plain decoding, an end token aside."""
+    if peers is None or "failed" in answer:
+        return answer
+    return answer | {"same": peers.same(answer["ids"], baseline.ids)}
+
+
 def _times_only(run: RunResult) -> dict[str, Any]:
     """The second plain run repeats the first one's text; only its times are new."""
     return {
@@ -199,7 +219,9 @@ def _times_only(run: RunResult) -> dict[str, Any]:
     }
 
 
-def start_session(runners: dict[str, Runner], lines: Sequence[Line]) -> Line:
+def start_session(
+    runners: dict[str, Runner], lines: Sequence[Line], peers: Peers | None = None
+) -> Line:
     """Warm every runner up, outside the figures, and note where and when this session runs.
 
     Args:
@@ -210,6 +232,9 @@ def start_session(runners: dict[str, Runner], lines: Sequence[Line]) -> Line:
     """
     load, monitor, began = load_average(), CpuMonitor(), time.monotonic()
     facts = {label: run(WARM_UP, 0).facts for label, run in runners.items()}
+    if peers is not None:
+        for name in peers.names:
+            peers.answer(name, WARM_UP)
     base = facts[BASELINE]
     session: Line = {
         "kind": "session",
@@ -229,6 +254,7 @@ def start_session(runners: dict[str, Runner], lines: Sequence[Line]) -> Line:
             for label, known in facts.items()
             if label != BASELINE
         },
+        "peers": peers.facts if peers else {},
     }
     same = ("hardware", "dtype", "versions")
     for earlier in lines:

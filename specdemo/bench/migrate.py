@@ -21,11 +21,20 @@ _RUN_V1 = {"plain_ms": "baseline_ms"}
 
 
 def upgrade_report(data: dict[str, Any]) -> dict[str, Any]:
-    """A version 1 report as version 2. Its remarks are written anew from its figures.
+    """A report of an older version as today's.
 
     Raises:
         KeyError, TypeError, AttributeError: ``data`` is no such report.
     """
+    if data["version"] == 1:
+        data = _report_2(data)
+    if data["version"] == 2:  # before there were peers
+        data = data | {"version": 3, "peers": None, "plan": {**data["plan"], "peers": []}}
+    return data
+
+
+def _report_2(data: dict[str, Any]) -> dict[str, Any]:
+    """A version 1 report as version 2. Its remarks are written anew from its figures."""
     report = {("baseline" if key == "plain" else key): value for key, value in data.items()}
     report |= {
         "version": 2,
@@ -43,7 +52,19 @@ def upgrade_report(data: dict[str, Any]) -> dict[str, Any]:
     return report | {"remarks": remarks(report)}
 
 
-def upgrade_run_line(line: dict[str, Any]) -> dict[str, Any]:
+def upgrade_runs(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of a ``runs.jsonl`` of an older version as today's."""
+    if lines[0]["version"] == 1:
+        lines = [_run_line_2(line) for line in lines]
+    if lines[0]["version"] == 2:  # before there were peers
+        lines = [
+            line | ({"version": 3, "peers": []} if line["kind"] == "plan" else {"peers": {}})
+            for line in lines
+        ]
+    return lines
+
+
+def _run_line_2(line: dict[str, Any]) -> dict[str, Any]:
     """A line of a version 1 ``runs.jsonl`` as version 2."""
     out = _renamed(line, _RUNS_V1)
     if line["kind"] == "plan":

@@ -26,6 +26,7 @@ from .figures import (
 )
 from .methods import method_title
 from .migrate import upgrade_report
+from .peer_table import peer_table
 from .remarks import IDLE, remarks
 from .schema import (
     FORMAT,
@@ -67,6 +68,7 @@ def make_report(lines: Sequence[Line]) -> Report:
         "baseline": _baseline(trials, categories),
         "table": {label: _by_category(mine, categories) for label, mine in rows.items()},
         "prompts": _by_prompt(trials, rows),
+        "peers": peer_table(trials, sessions[-1], plan["methods"]),
         "complete": len(trials) + len(refused) == plan["prompts"] * plan["repeats"],
         "refused": refused,
         "remarks": [],
@@ -198,14 +200,14 @@ def load_report(path: str | Path) -> Report:
     if (
         not isinstance(data, dict)
         or data.get("format") != FORMAT
-        or data.get("version") not in (1, VERSION)
+        or data.get("version") not in range(1, VERSION + 1)
     ):
         raise UserError(
             f"{path} is not a bench report of this version; make one with “python -m specdemo"
             " bench”."
         )
     try:
-        return check_report(upgrade_report(data) if data["version"] == 1 else data)
+        return check_report(upgrade_report(data))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
             f"The report {path} is damaged; make it again with “python -m specdemo bench”."

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import atomic_write
-from .migrate import upgrade_run_line
+from .migrate import upgrade_runs
 
-FORMAT, VERSION = "specdemo-bench-runs", 2
+FORMAT, VERSION = "specdemo-bench-runs", 3
 RUNS = "runs.jsonl"
 
 Line = dict[str, Any]
@@ -29,7 +29,7 @@ class BenchPlan:
     Attributes:
         suite, sha256: name of the prompt file and hash of its bytes.
         prompts, repeats: how many prompts are asked, and how often each.
-        methods: labels, as the command line names them.
+        methods, peers: labels, as the command line names them.
         sampling: ``Sampling.to_dict()``.
     """
 
@@ -41,9 +41,10 @@ class BenchPlan:
     repeats: int
     max_new_tokens: int
     sampling: dict[str, Any]
+    peers: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"methods": list(self.methods)}
+        return asdict(self) | {"methods": list(self.methods), "peers": list(self.peers)}
 
     def line(self) -> Line:
         """The first line of the file."""
@@ -66,7 +67,7 @@ def resume(path: Path, plan: BenchPlan) -> list[Line]:
                 file.truncate(len(complete))
         lines = parse_runs(complete, path)
         if lines and lines[0]["version"] < VERSION:
-            lines = [upgrade_run_line(line) for line in lines]
+            lines = upgrade_runs(lines)
             atomic_write(path, "".join(_encode(line) for line in lines))
     except OSError as error:
         raise UserError(
@@ -91,7 +92,7 @@ def parse_runs(raw: bytes, path: Path) -> list[Line]:
     if lines and not (
         all(isinstance(line, dict) and "kind" in line for line in lines)
         and lines[0].get("format") == FORMAT
-        and lines[0].get("version") in (1, VERSION)
+        and lines[0].get("version") in range(1, VERSION + 1)
     ):
         raise UserError(f"{path} is not a bench result of this program; choose another --out.")
     return lines

@@ -14,7 +14,7 @@ from typing_extensions import NotRequired, TypedDict  # pydantic needs these bef
 from ..prompts import ALL
 
 FORMAT: Final = "specdemo-bench"
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class Shares(TypedDict):
@@ -60,6 +60,7 @@ class PlanFields(TypedDict):
     repeats: int
     max_new_tokens: int
     sampling: dict[str, Any]
+    peers: list[str]
 
 
 class Environment(TypedDict):
@@ -111,11 +112,44 @@ class PromptFigures(TypedDict):
     methods: dict[str, list[float | None]]
 
 
+class PeerRow(TypedDict):
+    """One way to decode the prompts, ours or another engine's.
+
+    ``ratio`` is its tokens per second over our plain lane's in the same trials, ``interval`` the
+    95 % bootstrap interval of that over prompts. ``same_text`` is the share of answers with the ids
+    of plain decoding, None where the number types differ. ``note`` says why there are no figures,
+    or what else a reader must know.
+    """
+
+    name: str
+    title: str
+    own: bool
+    engine: str
+    weights: str
+    dtype: str
+    threads: int | None
+    drafts: str
+    runs: int
+    tokens_per_second: float | None
+    ratio: float | None
+    interval: list[float] | None
+    tokens_per_round: float | None
+    same_text: float | None
+    note: str
+
+
+class PeerTable(TypedDict):
+    """``advice``: what to take for speed on this machine, in sentences made from the rows."""
+
+    rows: list[PeerRow]
+    advice: str
+
+
 class Report(TypedDict):
     """``table[label][category or "all"]`` are the figures."""
 
     format: Literal["specdemo-bench"]
-    version: Literal[2]
+    version: Literal[3]
     plan: PlanFields
     environment: Environment
     categories: list[str]
@@ -123,6 +157,7 @@ class Report(TypedDict):
     baseline: Baseline
     table: dict[str, dict[str, Figures]]
     prompts: list[PromptFigures]
+    peers: PeerTable | None
     complete: bool
     refused: list[str]
     remarks: list[str]
@@ -146,9 +181,14 @@ def check_report(data: Any) -> Report:
         and all(labels <= set(prompt["methods"]) for prompt in report["prompts"])
         and all(len(q) == 3 for q in _all_quartiles(report))
         and all(len(pair) == 2 for p in report["prompts"] for pair in p["methods"].values())
+        and all(len(row["interval"] or (0, 0)) == 2 for row in _peer_rows(report))
     ):
         raise ValueError("the parts of the report do not belong together")
     return report
+
+
+def _peer_rows(report: Report) -> list[PeerRow]:
+    return report["peers"]["rows"] if report["peers"] else []
 
 
 def _all_quartiles(report: Report) -> list[list[float]]:

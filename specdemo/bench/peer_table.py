@@ -1,0 +1,217 @@
+"""The table of peers: every way to decode the prompts, ours and other engines', fastest first, each
+against our plain lane in the same trials. The one-row kernel, which the bench's baseline takes
+where it is faster, is a row of its own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .figures import Line
+from .methods import BASELINE, method_title
+from .peers.names import ONE_ROW, PEER_TITLES
+from .schema import PeerRow, PeerTable
+
+RESAMPLES, SEED = 2000, 0
+OWN_TITLES = {BASELINE: "SpecDemo, plain", ONE_ROW: "SpecDemo, plain, one-row kernel"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One timed answer beside the plain lane of its trial: decoded tokens and seconds of both."""
+
+    prompt: str
+    tokens: int
+    seconds: float
+    rounds: int | None
+    same: bool | None
+    base_tokens: int
+    base_seconds: float
+
+
+def peer_table(trials: Sequence[Line], session: Line, methods: Sequence[str]) -> PeerTable | None:
+    """The rows of a bench with peers; None where it has none.
+
+    Args:
+        session: the last one, which names what ran.
+    """
+    known: dict[str, dict[str, Any]] = session["peers"]
+    if not known:
+        return None
+    own = {
+        "engine": f"SpecDemo {session['versions'].get('specdemo', '')}".strip(),
+        "weights": "the model in memory",
+        "dtype": session["dtype"],
+        "threads": next((f["threads"] for f in known.values() if "threads" in f), None),
+    }
+    rows = [_row(BASELINE, OWN_TITLES[BASELINE], True, own, _plain_runs(trials))]
+    for label in methods:
+        drafts = session["methods"].get(label, {}).get("weights") or ""
+        title = f"SpecDemo, {method_title(label)}"
+        rows.append(_row(label, title, True, own | {"drafts": drafts}, _runs(trials, label)))
+    for name, facts in known.items():
+        mine = name == ONE_ROW
+        title = OWN_TITLES[name] if mine else PEER_TITLES.get(name, name)
+        comparable = facts.get("dtype") == session["dtype"]
+        runs, failed = _peer_runs(trials, name, comparable)
+        rows.append(_row(name, title, mine, facts, runs, failed))
+    rows.sort(key=lambda row: -(row["ratio"] or 0.0))
+    return {"rows": rows, "advice": advice(rows, session["hardware"])}
+
+
+def _row(
+    name: str,
+    title: str,
+    own: bool,
+    facts: dict[str, Any],
+    runs: Sequence[Run],
+    failed: Sequence[str] = (),
+) -> PeerRow:
+    seconds, rounds = sum(run.seconds for run in runs), sum(run.rounds or 0 for run in runs)
+    compared = [run.same for run in runs if run.same is not None]
+    notes = [facts.get("missing", ""), facts.get("note", "")]
+    if failed:
+        notes.append(f"{len(failed)} answers failed: {failed[0]}")
+    return {
+        "name": name,
+        "title": title,
+        "own": own,
+        "engine": facts.get("engine", ""),
+        "weights": facts.get("weights", ""),
+        "dtype": facts.get("dtype", ""),
+        "threads": facts.get("threads"),
+        "drafts": facts.get("drafts", ""),
+        "runs": len(runs),
+        "tokens_per_second": sum(run.tokens for run in runs) / seconds if seconds else None,
+        "ratio": _ratio(runs),
+        "interval": None if name == BASELINE else _interval(runs),
+        "tokens_per_round": sum(run.tokens for run in runs) / rounds if rounds else None,
+        "same_text": sum(compared) / len(compared) if compared else None,
+        "note": " ".join(note for note in notes if note),
+    }
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def _timed(
+    trial: Line,
+    tokens: int,
+    seconds: float,
+    rounds: int | None = None,
+    same: bool | None = None,
+) -> list[Run]:
+    """The run beside its trial's plain lane; nothing where one of them has no decoding."""
+    first, second = trial["baseline"]
+    base_tokens, base_seconds = 2 * (len(first["ids"]) - 1), first["seconds"] + second["seconds"]
+    if base_tokens < 1 or base_seconds <= 0 or tokens < 1 or seconds <= 0:
+        return []
+    return [Run(trial["prompt"], tokens, seconds, rounds, same, base_tokens, base_seconds)]
+
+
+def _plain_runs(trials: Sequence[Line]) -> list[Run]:
+    runs = []
+    for trial in trials:
+        first, second = trial["baseline"]
+        tokens = 2 * (len(first["ids"]) - 1)
+        seconds = first["seconds"] + second["seconds"]
+        runs += _timed(trial, tokens, seconds, tokens, trial["baseline_repeatable"])
+    return runs
+
+
+def _runs(trials: Sequence[Line], label: str) -> list[Run]:
+    return [
+        run
+        for trial in trials
+        for mine in [trial["runs"][label]]
+        for run in _timed(
+            trial,
+            len(mine["ids"]) - 1,
+            mine["seconds"],
+            len(mine["accepted"]),
+            mine["identical"],
+        )
+    ]
+
+
+def _peer_runs(trials: Sequence[Line], name: str, comparable: bool) -> tuple[list[Run], list[str]]:
+    """Timed runs, and the sentences of those that failed."""
+    runs, failed = [], []
+    for trial in trials:
+        mine = trial["peers"].get(name)
+        if mine is None:
+            continue
+        if "failed" in mine:
+            failed.append(mine["failed"])
+            continue
+        same = mine["same"] if comparable else None
+        runs += _timed(trial, mine["tokens"], mine["seconds"], mine["rounds"], same)
+    return runs, failed
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def _ratio(runs: Sequence[Run]) -> float | None:
+    """Summed tokens / summed seconds over the same for the plain lane."""
+    if not runs:
+        return None
+    rate = sum(run.tokens for run in runs) / sum(run.seconds for run in runs)
+    return rate * sum(r.base_seconds for r in runs) / sum(r.base_tokens for r in runs)
+
+
+def _interval(runs: Sequence[Run]) -> list[float] | None:
+    """95 % bootstrap interval of :func:`_ratio` over prompts: prompts are drawn anew, with all
+    their repeats. None below two prompts.
+    """
+    prompts = list(dict.fromkeys(run.prompt for run in runs))
+    if len(prompts) < 2:
+        return None
+    sums = np.zeros((len(prompts), 4))
+    for run in runs:
+        sums[prompts.index(run.prompt)] += (
+            run.tokens,
+            run.seconds,
+            run.base_tokens,
+            run.base_seconds,
+        )
+    drawn = np.random.default_rng(SEED).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    tokens, seconds, base_tokens, base_seconds = sums[drawn].sum(1).T
+    low, high = np.quantile(tokens / seconds * base_seconds / base_tokens, [0.025, 0.975])
+    return [float(low), float(high)]
+
+
+def advice(rows: Sequence[PeerRow], hardware: str) -> str:
+    """What a person who only wants speed should take here, and where our fastest row stands among
+    those of its number type. Two rows whose intervals overlap are called about as fast.
+    """
+    timed = sorted((row for row in rows if row["ratio"]), key=lambda row: -(row["ratio"] or 0))
+    ours = next((row for row in timed if row["own"]), None)
+    others = [row for row in timed if not row["own"]]
+    if ours is None or not others:
+        return "No other engine could be measured here, so nothing is said about which is fastest."
+    best = timed[0]
+    if best["own"]:
+        first = f"{_shown(best)} is the fastest here ({hardware})"
+    else:
+        first = f"For speed alone take {_shown(best)} on this machine ({hardware})"
+        first += f"; our fastest is {_shown(ours)}"
+    same = next((row for row in others if row["dtype"] == ours["dtype"]), None)
+    if same is None:
+        return f"{first}."
+    (low, high), (least, most) = (
+        row["interval"] or [row["ratio"] or 0] * 2 for row in (ours, same)
+    )
+    word = "ahead of" if low > most else "behind" if high < least else "about as fast as"
+    return (
+        f"{first}. In the same number type ({ours['dtype']}) ours is {word} the fastest other"
+        f" engine, {_shown(same)}."
+    )
+
+
+def _shown(row: PeerRow) -> str:
+    return f"{row['title']} ({row['tokens_per_second']:.0f} tokens per second)"
