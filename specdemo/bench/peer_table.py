@@ -196,21 +196,24 @@ def advice(rows: Sequence[PeerRow], hardware: str) -> str:
         return "No other engine could be measured here, so nothing is said about which is fastest."
     best = timed[0]
     if best["own"]:
-        first = f"{_shown(best)} is the fastest here ({hardware})"
+        rival, text = others[0], f"{_shown(best)} is the fastest here ({hardware})"
     else:
-        first = f"For speed alone take {_shown(best)} on this machine ({hardware})"
-        first += f"; our fastest is {_shown(ours)}"
+        rival, text = ours, f"For speed alone take {_shown(best)} on this machine ({hardware})"
+    sure = "though not clearly " if _beside(best, rival) != "ahead of" else ""
+    text += f", {sure}ahead of {_shown(rival)}."
     same = next((row for row in others if row["dtype"] == ours["dtype"]), None)
-    if same is None:
-        return f"{first}."
-    (low, high), (least, most) = (
-        row["interval"] or [row["ratio"] or 0] * 2 for row in (ours, same)
-    )
-    word = "ahead of" if low > most else "behind" if high < least else "about as fast as"
+    if same is None or same is rival or same is best:
+        return text
     return (
-        f"{first}. In the same number type ({ours['dtype']}) ours is {word} the fastest other"
-        f" engine, {_shown(same)}."
+        f"{text} In the same number type ({ours['dtype']}) ours is {_beside(ours, same)} the"
+        f" fastest other engine, {_shown(same)}."
     )
+
+
+def _beside(one: PeerRow, other: PeerRow) -> str:
+    low, high = one["interval"] or [one["ratio"] or 0.0] * 2
+    least, most = other["interval"] or [other["ratio"] or 0.0] * 2
+    return "ahead of" if low > most else "behind" if high < least else "about as fast as"
 
 
 def _shown(row: PeerRow) -> str:
