@@ -116,11 +116,12 @@ class FakeSerial:
     def new_cache(self, capacity):
         return KVCache(1, 1, capacity, 1, torch.float32, torch.device("cpu"))
 
-    def step(self, ids, position, cache):
+    def step(self, ids, position, cache, last_only=False):
         assert position == cache.length
         self.fed.append((ids.tolist(), position))
         cache.length += len(ids)
-        return torch.tensor(logs(*[peaked((t + 1) % V) for t in ids.tolist()]))
+        rows = torch.tensor(logs(*[peaked((t + 1) % V) for t in ids.tolist()]))
+        return rows[-1:] if last_only else rows
 
 
 def test_serial_drafter_reads_each_token_once_and_rolls_back(monkeypatch):
