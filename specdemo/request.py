@@ -24,6 +24,7 @@ LANES: tuple[Lanes, ...] = get_args(Lanes)
 
 MAX_NEW_TOKENS = 4096
 LAST_SEED = 2**31 - 1
+EXACT = 2**53  # up to here a double, which is what a browser has, holds every whole number
 # temperatures below this are greedy: logits divided by less leave the range of float32 (vLLM draws
 # the line at the same place)
 GREEDY_BELOW = 1e-5
@@ -66,7 +67,7 @@ class Sampling:
         ):
             kind = "a whole number" if whole else "a number"
             what = "The seed" if name == "seed" else name
-            raise UserError(f"{what} must be {kind} from {low:,} to {high:,}, not {shown(value)}.")
+            raise UserError(f"{what} must be {kind} from {low:,} to {high:,}, not {_said(value)}.")
         if name == "top_p" and value == 0:
             raise UserError("top_p must be above 0; use temperature 0 for greedy decoding.")
         return int(value) if whole else float(value)
@@ -199,6 +200,15 @@ class Request:
     def from_dict(cls, data: Mapping[str, Any]) -> Request:
         """Raises UserError, as building one does."""
         return _build(cls, dict(data) | {"sampling": _build(Sampling, data.get("sampling", {}))})
+
+
+def _said(value: Any) -> str:
+    """``value`` as it was given, for a sentence. A whole number beyond ``EXACT`` is not quoted: a
+    browser has rounded it before it comes here.
+    """
+    if isinstance(value, int) and abs(value) > EXACT:
+        return "one of so many digits"
+    return shown(value)
 
 
 T = TypeVar("T")

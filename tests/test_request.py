@@ -109,6 +109,14 @@ def test_a_value_of_any_size_is_one_short_sentence(bad):
     assert len(str(said.value)) < 200
 
 
+@pytest.mark.parametrize("seed", [2**53 + 2, 123456789012345680000, -(10**20)])
+def test_a_seed_that_a_browser_has_rounded_is_not_quoted(seed):
+    with pytest.raises(UserError, match="2,147,483,647, not one of so many digits"):
+        Sampling(seed=seed)
+    with pytest.raises(UserError, match="not 9007199254740992"):
+        Sampling(seed=2**53)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -211,8 +211,15 @@ def make_bench_job(names: Any, texts: Any, new: Any, methods: Mapping[str, Any])
     """Raises UserError where the choices are none, or too many."""
     known = [n for n in methods if isinstance(names, list) and n in names]
     prompts = [t for t in EXAMPLES if isinstance(texts, list) and t in texts]
-    if not known or not 1 <= len(prompts) <= MAX_PROMPTS:
-        raise UserError(f"Choose at least one method and one to {MAX_PROMPTS} prompts.")
+    if not known:
+        raise UserError("No method is chosen; tick at least one.")
+    if not prompts:
+        raise UserError("No prompt is chosen; tick at least one.")
+    if len(prompts) > MAX_PROMPTS:
+        raise UserError(
+            f"{len(prompts)} prompts are chosen and a short run takes at most {MAX_PROMPTS}; untick"
+            f" {len(prompts) - MAX_PROMPTS}."
+        )
     if not isinstance(new, (int, float)) or not 1 <= new <= MAX_TOKENS:
         raise UserError(f"Choose from 1 to {MAX_TOKENS} new tokens.")
     return BenchJob(known, prompts, int(new))

@@ -19,8 +19,8 @@ from ..drafters.parts.params import (
     parse_value,
     upgrade_params,
 )
-from ..errors import UserError
-from ..request import LAST_SEED
+from ..errors import UserError, shown
+from ..request import LAST_SEED, SAMPLING_LIMITS
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Limits:
         if not 1 <= new_tokens <= self.new_tokens or new_tokens != int(new_tokens):
             raise UserError(
                 f"The number of new tokens must be a whole number from 1 to {self.new_tokens}, not"
-                f" {new_tokens}."
+                f" {shown(new_tokens)}."
             )
 
 
@@ -194,7 +194,7 @@ def from_link(
     for key, low, high, kind in (
         ("seed", 0, LAST_SEED, int),
         ("new", 1, limits.new_tokens, int),
-        ("temperature", 0.0, 2.0, float),
+        ("temperature", *SAMPLING_LIMITS["temperature"][:2], float),
         ("top_p", 0.05, 1.0, float),
     ):
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..request import SAMPLING_LIMITS
 from .component import race_view
 from .controls import MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
@@ -124,13 +125,14 @@ class RaceTab:
                 elem_id="new-tokens",
             )
         with gr.Row():
+            coldest, hottest, _ = SAMPLING_LIMITS["temperature"]
             self.temperature = gr.Slider(
-                0,
-                2,
+                coldest,
+                hottest,
                 value=0,
                 step=0.05,
                 label="Temperature",
-                info="0 = greedy decoding",
+                info=f"0 = greedy decoding; at most {hottest:g}",
                 elem_id="temperature",
             )
             self.top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")

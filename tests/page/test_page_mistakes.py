@@ -57,6 +57,19 @@ def test_a_seed_that_is_none_is_refused_in_words(served, open_page, seed):
     expect(view.locator(".sd-banner-error")).to_have_count(0)
 
 
+def test_a_temperature_that_the_command_line_takes_is_raced_with(served, open_page):
+    """A slider puts what lies behind its end at its end, without a word."""
+    page = open_page(served)
+    page.locator("#settings button").first.click()
+    fill(page, "temperature", "4.5")
+    press(page, "Run")
+    expect(view_of(page).locator(".sd-badge")).to_have_text("finished")
+    assert "temperature=4.5" in page.url
+    page.reload()
+    page.locator("#settings button").first.click()
+    expect(page.locator("#temperature input").first).to_have_value("4.5")
+
+
 def test_a_trace_is_not_lost_in_a_running_race(held, open_page, tmp_path):
     url, backend = held
     page = open_page(url)

@@ -19,7 +19,9 @@ from specdemo.request import Request
 from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_trace
 from specdemo.ui import lesson
 from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds
+from specdemo.ui.bench_tab import MAX_PROMPTS, make_bench_job
 from specdemo.ui.controls import Limits, from_link
+from specdemo.ui.examples import EXAMPLES
 from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.jobs import RaceForm
 from specdemo.ui.messages import Advance, Ended, Error, Events, Queued, Run, Status
@@ -135,6 +137,21 @@ def test_what_cannot_run_is_refused_in_a_sentence(server, change, words):
     with pytest.raises(UserError, match=words) as refusal:
         job(server, **change)
     assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("methods", "prompts", "words"),
+    [
+        ([], 3, "No method is chosen"),
+        (None, 3, "No method is chosen"),
+        (["nope"], 3, "No method is chosen"),
+        (["block"], 0, "No prompt is chosen"),
+        (["block"], MAX_PROMPTS + 2, f"{MAX_PROMPTS + 2} prompts .* at most {MAX_PROMPTS}; .* 2"),
+    ],
+)
+def test_a_short_bench_says_which_choice_is_wrong(methods, prompts, words):
+    with pytest.raises(UserError, match=words):
+        make_bench_job(methods, list(EXAMPLES)[:prompts], 48, METHODS)
 
 
 def test_a_public_space_allows_less():
