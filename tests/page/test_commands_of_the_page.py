@@ -82,7 +82,7 @@ def test_stopping_a_measurement_says_what_it_stopped(page):
     assert call(page, "end", []) == ["Nothing is being measured."]
     _, demo = page
     methods, prompts = ["best"], list(EXAMPLES)[:1]
-    assert "Choose at least one" in call(page, "enter", [[], prompts, 48])[0]
+    assert "No method is chosen" in call(page, "enter", [[], prompts, 48])[0]
     assert call(page, "end", []) == ["Nothing is being measured."]
     assert call(page, "enter", [methods, prompts, 48]) == [""]
     assert call(page, "end", []) == ["Stopped before it began."]
