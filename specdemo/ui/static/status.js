@@ -1,5 +1,5 @@
-// Sentences about the race: one above it that everybody sees, one that screen readers announce, and the
-// facts below it.
+// Sentences about the race: one above it that everybody sees, one that screen readers announce,
+// and the facts below it.
 
 import { h } from "./dom.js";
 import { plural } from "./format.js";
