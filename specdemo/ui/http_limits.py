@@ -44,9 +44,14 @@ class HttpLimits:
         if name is None:
             await self.app(scope, receive, send)
             return
-        session = self.readers.opened(name)
+        session, stream = self.readers.opened(name), object()
+
+        async def send_on(message: Any) -> None:
+            with self.readers.send(stream, session):
+                await send(message)
+
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, send_on)
         finally:
             self.readers.left(session)
 

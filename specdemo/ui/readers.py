@@ -7,7 +7,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 UNREAD_SECONDS = 10.0  # how long a race goes on, or waits, without anybody reading
 REMEMBERED = 2000
@@ -26,6 +27,7 @@ class Readers:
         self.clock = clock
         self.lock = threading.Lock()
         self.streams: Counter[str] = Counter()
+        self.sending: dict[object, tuple[str, float]] = {}  # by stream: session, since when
         self.last: OrderedDict[str, float] = OrderedDict()  # by session: when it was last read
         self.sessions: OrderedDict[str, str] = OrderedDict()  # by event
 
@@ -51,14 +53,33 @@ class Readers:
                 del self.streams[session]
             self._touch(session)
 
-    def unread(self, session: str) -> bool:
-        """Whether nobody has read for ``UNREAD_SECONDS``. A session that never got in line, as in
-        a test without a server, is not judged.
+    @contextmanager
+    def send(self, stream: object, session: str) -> Iterator[None]:
+        """A part of a stream is being sent. That takes as long as its client takes to read what
+        was sent before, once the buffers between them are full.
         """
         with self.lock:
-            if session in self.streams or session not in self.last:
+            self.sending[stream] = session, self.clock()
+        try:
+            yield
+        finally:
+            with self.lock:
+                del self.sending[stream]
+
+    def unread(self, session: str) -> bool:
+        """Whether nobody has read for ``UNREAD_SECONDS``: no stream is open, or none moves. A
+        session that never got in line, as in a test without a server, is not judged.
+        """
+        with self.lock:
+            if session not in self.last:
                 return False
-            return self.clock() - self.last[session] > UNREAD_SECONDS
+            if session not in self.streams:
+                return self._old(self.last[session])
+            still = sum(s == session and self._old(since) for s, since in self.sending.values())
+            return still >= self.streams[session]
+
+    def _old(self, since: float) -> bool:
+        return self.clock() - since > UNREAD_SECONDS
 
     def _touch(self, session: str) -> None:
         self.last[session] = self.clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tools import serving, until
 
 from specdemo.ui.client_address import address_of
 from specdemo.ui.controls import Limits
+from specdemo.ui.http_limits import HttpLimits
 from specdemo.ui.page import SESSIONS
 from specdemo.ui.readers import UNREAD_SECONDS, Readers
 
@@ -222,6 +224,31 @@ def test_readers_know_which_answer_is_read():
     for k in range(5000):
         readers.joined(f"s{k}", f"e{k}")
     assert len(readers.last) <= 2000 and len(readers.sessions) <= 2000
+
+
+def test_a_stream_that_does_not_move_is_not_read():
+    """Its client holds the connection open and takes nothing, so that sending never ends."""
+    now = [0.0]
+    readers = Readers(lambda: now[0])
+    readers.joined("session", "event")
+    seen = []
+
+    async def stream(scope, receive, send):
+        await send({"type": "http.response.body", "body": b"data: {}", "more_body": True})
+        now[0] += 2 * UNREAD_SECONDS
+        seen.append(readers.unread("session"))  # as long as a round takes
+        await send({"type": "http.response.body", "body": b"data: {}", "more_body": True})
+
+    async def client(message):
+        if seen:  # what was sent first is read, the rest never
+            now[0] += UNREAD_SECONDS + 1
+            seen.append(readers.unread("session"))
+
+    path = f"/{API}/call/race/event"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    asyncio.run(HttpLimits(stream, readers, 1000)(scope, None, client))
+    assert seen == [False, True]
+    assert not readers.sending and not readers.streams
 
 
 def test_a_link_to_the_page_is_previewed_under_its_own_name(served):
