@@ -22,7 +22,7 @@ from specdemo.training.data import (
     split,
     write_shard,
 )
-from specdemo.training.packed import HiddenStateTaps, packed_blocks
+from specdemo.training.packed import HiddenStateTaps, packed_attention, packed_blocks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -228,13 +228,11 @@ def packed(net, target, tokens, anchors, visible=0):
 
 @pytest.mark.parametrize("layout", ["own", "shared"])
 @pytest.mark.parametrize("visible", [0, 2])
-# a group for every block, two groups and one place to spare, all in one
-@pytest.mark.parametrize("slots", [1, 12, 384])
-def test_packed_blocks_equal_the_drafter_one_block_at_a_time(
-    tiny_target, layout, visible, slots, monkeypatch
-):
-    monkeypatch.setattr("specdemo.training.packed.GROUP", slots)
+# all of the context, a window that cuts some blocks' context, one longer than the text
+@pytest.mark.parametrize("window", [None, 5, 64])
+def test_packed_blocks_equal_the_drafter_one_block_at_a_time(tiny_target, layout, visible, window):
     net = make_tiny_drafter(tiny_target, layout)
+    net.config.context_window = window
     tokens = torch.tensor([TEXT, TEXT[::-1]])
     anchors = torch.tensor([[1, 9, 12], [3, 4, 11]])
     together = packed(net, tiny_target, tokens, anchors, visible)
@@ -259,6 +257,30 @@ def test_a_drafter_never_sees_its_own_answer(tiny_target, visible):
     assert torch.equal(before, packed(net, tiny_target, changed, anchor, visible))
     changed[0, 7] = 1  # the test would see a leak: what may be seen does change the result
     assert not torch.equal(before, packed(net, tiny_target, changed, anchor, visible))
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_attention_in_two_parts_is_one_masked_attention_with_its_gradients(window):
+    torch.manual_seed(0)
+    N, A, B, L, anchors = 2, 3, 4, 12, torch.tensor([[3, 8, 11], [1, 5, 6]])
+    shapes = (N, 6, A * B, 8), (N, 2, L + A * B, 8), (N, 2, L + A * B, 8)
+    ours = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    plain = [t.detach().clone().requires_grad_() for t in ours]
+    slots = torch.arange(A * B) // B
+    spot, at = anchors[:, slots, None], torch.arange(L)
+    far = (at < spot) & (at >= spot - (window or L))
+    own = (slots[:, None] == slots).expand(N, -1, -1)
+    mask = torch.cat((far, own), -1)[:, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *plain, attn_mask=mask, enable_gqa=True
+    )
+    out = packed_attention(anchors, L, B, window)(None, *ours)
+    torch.testing.assert_close(out, expected)
+    slope = torch.randn(out.shape)
+    out.backward(slope)
+    expected.backward(slope)
+    for one, two in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
 
 
 def test_blocks_side_by_side_do_not_see_each_other(tiny_target):

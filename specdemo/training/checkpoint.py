@@ -22,10 +22,17 @@ NAME = "checkpoint.safetensors"
 
 
 def save(
-    folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    folder: Path,
+    net: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    average: dict[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write ``folder/checkpoint.safetensors``; ``state`` is JSON."""
+    """Write ``folder/checkpoint.safetensors``; ``state`` is JSON, ``average`` the moving average of
+    the weights.
+    """
     tensors = {f"net.{k}": v for k, v in net.state_dict().items()}
+    tensors |= {f"average.{k}": v for k, v in (average or {}).items()}
     for name, p in net.named_parameters():
         for part, value in optimizer.state.get(p, {}).items():
             tensors[f"optimizer.{part}.{name}"] = value
@@ -35,8 +42,13 @@ def save(
     part.replace(folder / NAME)
 
 
-def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Restore net and optimizer in place; returns ``state``."""
+def load(
+    folder: Path,
+    net: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: dict[str, torch.Tensor] | None = None,
+) -> dict[str, Any]:
+    """Restore net, optimizer and ``average`` in place; returns ``state``."""
     state, tensors = read(folder)
     net.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
     for name, p in net.named_parameters():
@@ -46,9 +58,11 @@ def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -
             if k.startswith("optimizer.") and k.split(".", 2)[2] == name
         }
         if parts:
-            optimizer.state[p] = {
-                k: v if k == "step" and v.ndim == 0 else v.to(p.device) for k, v in parts.items()
-            }
+            # the fused optimizer wants its count of steps beside the weights
+            optimizer.state[p] = {k: v.to(p.device) for k, v in parts.items()}
+    for name, value in (average or {}).items():
+        # a checkpoint from before there was one begins it with the weights
+        value.copy_(tensors.get(f"average.{name}", tensors[f"net.{name}"]))
     return state
 
 

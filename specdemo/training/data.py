@@ -134,21 +134,34 @@ class Batches:
     """Rows and anchors of step ``n``, a pure function of (seed, n): resuming at any step continues
     the same stream.
 
-    ``rows_at(n)`` gives ``[N]`` row numbers (each epoch its own shuffle); ``generator(n)`` the
-    randomness of everything else in that step.
+    ``rows_at(n)`` gives ``[N]`` row numbers; ``generator(n)`` the randomness of everything else in
+    that step. Each epoch is a shuffle of all rows. With ``reuse`` above 1 its rows come in groups
+    of ``group``, and a group is gone through so often, shuffled each time, before the next begins,
+    so that what the target said about its rows can be kept meanwhile.
     """
 
-    def __init__(self, rows: int, batch: int, seed: int):
+    def __init__(self, rows: int, batch: int, seed: int, reuse: int = 1, group: int = 0):
         self.rows, self.batch, self.seed = rows, min(batch, rows), seed
+        self.reuse, self.group = reuse, min(group or rows, rows)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(self.rows)
+        if self.reuse == 1:
+            return order
+        return np.concatenate(
+            [
+                rng.permutation(order[at : at + self.group])
+                for at in range(0, self.rows, self.group)
+                for _ in range(self.reuse)
+            ]
+        )
+
     def _row(self, index: int) -> int:
-        epoch, at = divmod(index, self.rows)
+        epoch, at = divmod(index, self.rows * self.reuse)
         if epoch != self._epoch:
-            self._epoch, self._order = (
-                epoch,
-                np.random.default_rng([self.seed, epoch]).permutation(self.rows),
-            )
+            self._epoch, self._order = epoch, self._epoch_order(epoch)
         return int(self._order[at])
 
     def rows_at(self, step: int) -> np.ndarray:

@@ -10,7 +10,6 @@ import psutil
 import torch
 
 from ..hardware import clock_now
-from .packed import GROUP
 from .settings import Settings
 
 MATRIX_SIZE = {"cuda": 4096, "cpu": 768}  # large enough to reach the device's full speed
@@ -77,12 +76,13 @@ def memory_bytes(target: Any, net: Any, settings: Settings, vocab_size: int, len
         if settings.kind == "ar"
         else settings.anchors * max(settings.lengths or (net.block_size,))
     )
-    # keys and values that a group of blocks brings to its attention call
-    copies = 1 if settings.kind == "ar" else 1 + length / GROUP
+    # probabilities of a block's slots over their row, in bf16
+    seen = 0 if settings.kind == "ar" else 2 * c.num_attention_heads * length
     row = len(net.layers) * (
         24 * 4 * c.hidden_size
         + 10 * c.intermediate_size
-        + 8 * c.num_attention_heads * c.head_dim * copies
+        + 8 * c.num_attention_heads * c.head_dim
+        + seen
     )
     return fixed + rows * row + 5 * 4 * (2**22 // vocab_size) * vocab_size
 

@@ -10,6 +10,7 @@ from ..errors import UserError, shown
 from ..models.kinds import DRAFTER_KINDS
 from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
+from .compiling import worth_compiling
 from .markov import RANK
 from .settings import Settings
 
@@ -27,6 +28,9 @@ KEPT = (
     "batch",
     "anchors",
     "lr",
+    "average",
+    "reuse",
+    "keep",
     "inverse_t",
     "seed",
     "start",
@@ -42,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_run_options(parser.add_argument_group("the run"))
     _add_drafter_options(parser.add_argument_group("the drafter"))
     _add_loss_options(parser.add_argument_group("blocks and loss"))
+    _add_rate_options(parser.add_argument_group("learning rate"))
     _add_evaluation_options(parser.add_argument_group("evaluation"))
 
 
@@ -89,10 +94,38 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default=None)
     group.add_argument(
         "--compile",
-        action="store_true",
-        help="compile the drafter's pass (worth it on a GPU from a few minutes of training)",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help=(
+            "compile the drafter's pass, which takes half a minute (default: from 5 minutes or 500"
+            " steps on, where a C++ compiler is found)"
+        ),
     )
+    _add_reading_options(group)
     group.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_reading_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--reuse",
+        type=int,
+        default=0,
+        metavar="N",
+        help=(
+            "use each row N times, with other anchors, for one reading by the target (default: 4"
+            " on a CPU, 1 on a GPU)"
+        ),
+    )
+    group.add_argument(
+        "--keep",
+        type=float,
+        default=-1.0,
+        metavar="GB",
+        help=(
+            "memory for what the target said about rows that are used again (default: 1.5 on a"
+            " CPU, 0 on a GPU)"
+        ),
+    )
 
 
 def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
@@ -161,6 +194,12 @@ def _add_loss_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--anchors", type=int, default=48, help="blocks a sequence")
     group.add_argument(
+        "--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does"
+    )
+
+
+def _add_rate_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--lr",
         type=float,
         default=0.0,
@@ -170,7 +209,21 @@ def _add_loss_options(group: argparse._ArgumentGroup) -> None:
         ),
     )
     group.add_argument(
-        "--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does"
+        "--decay-from",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help=(
+            "share of the budget up to which the learning rate stays at its peak (default: it falls"
+            " from the warm-up on; a resumed run may have another)"
+        ),
+    )
+    group.add_argument(
+        "--average",
+        type=float,
+        default=0.0,
+        metavar="DECAY",
+        help="evaluate and write a moving average of the weights, as 0.999 (default: none)",
     )
 
 
@@ -208,7 +261,7 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     kind = args.kind or "block"
     check_ranges(args)
     about = DRAFTER_KINDS[kind]
-    return Settings(
+    settings = Settings(
         kind=kind,
         minutes=args.minutes,
         steps=args.steps,
@@ -219,11 +272,16 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         inverse_t=args.inverse_t,
         lengths=tuple(args.lengths),
         streak_from=args.streak_from,
+        decay_from=args.decay_from,
+        average=args.average,
+        reuse=args.reuse or (1 if on_gpu else 4),
+        keep=args.keep if args.keep >= 0 else 0.0 if on_gpu else 1.5,
         save_minutes=args.save_minutes,
         eval_minutes=args.eval_minutes,
         seed=args.seed,
-        compile=args.compile,
     )
+    settings.compile = worth_compiling(settings) if args.compile is None else args.compile
+    return settings
 
 
 # option: lowest and highest value; 0 stands for a default where the lowest is 0 (see --help)
@@ -242,6 +300,10 @@ LIMITS: dict[str, tuple[float, float]] = {
     "lr": (0, 1),
     "eval_rows": (1, 10**6),
     "streak_from": (-1, 1),
+    "decay_from": (0, 1),
+    "average": (0, 0.999999),
+    "reuse": (0, 1000),
+    "keep": (-1, 1e6),
 }
 
 
@@ -276,7 +338,8 @@ def resumed_settings(args: argparse.Namespace, state: dict[str, Any]) -> Setting
         )
     if args.steps or not settings.steps:
         settings.minutes, settings.steps = args.minutes, args.steps
-    settings.compile = args.compile
+    settings.compile = worth_compiling(settings) if args.compile is None else args.compile
+    settings.decay_from = args.decay_from or settings.decay_from
     settings.eval_minutes, settings.save_minutes = args.eval_minutes, args.save_minutes
     return settings
 

@@ -17,7 +17,10 @@ class Settings:
     anchors: int = 48  # blocks a sequence
     lr: float = 6e-4
     warmup: float = 0.04  # share of the budget
+    # share of the budget from which the learning rate falls; before, it is constant
+    decay_from: float = 0.0
     floor: float = 0.02  # last learning rate, as a share of lr
+    average: float = 0.0  # decay of the weights' moving average, 0 = none
     weight_decay: float = 0.01
     clip: float = 1.0
     mix: float = 0.0  # 0 hard labels, 1 the target's distribution
@@ -29,6 +32,8 @@ class Settings:
     exact_from: float = 0.5  # kind streak: from this share of the budget the exact form
     # slots of a step's blocks, drawn from these; none = the drafter's block size
     lengths: tuple[int, ...] = ()
+    reuse: int = 1  # how often a row is used each time the target reads it
+    keep: float = 0.0  # gigabytes (10⁹ bytes) of the target's features kept for that
     save_minutes: float = 3.0
     eval_minutes: float = 5.0
     seed: int = 0

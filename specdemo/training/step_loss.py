@@ -15,7 +15,9 @@ import torch.nn.functional as F
 
 from ..models.kinds import DRAFTER_KINDS
 from . import objectives
+from .compiling import compiled
 from .data import Batches, Corpus, blocks_of, choose_anchors
+from .kept import KeptReadings, rows_within
 from .markov import markov_loss
 from .packed import HiddenStateTaps, packed_blocks
 from .settings import Settings
@@ -37,13 +39,15 @@ class BlockBatch:
     """The blocks of one step, drawn on the CPU.
 
     Attributes:
-        tokens: ``[N, L]`` int64. anchors: ``[N, A]`` positions of slot 0.
+        rows: ``[N]`` row numbers. tokens: ``[N, L]`` int64.
+        anchors: ``[N, A]`` positions of slot 0.
         truth: ``[N, A, B]`` true tokens. masked: ``[N, A, B]`` bool.
         weight: ``[N, A, B]`` by position, 0 where a slot has no label.
         labels: ``[N, A, B]`` index into the draft vocabulary, -1 = cannot be drafted.
         anchor_count: anchors that count; rows with few answer tokens are padded.
     """
 
+    rows: list[int]
     tokens: torch.Tensor
     anchors: torch.Tensor
     truth: torch.Tensor
@@ -80,7 +84,6 @@ class StepLoss:
             self.to_draft = torch.full((head.shape[0],), -1).scatter_(
                 0, vocab_ids.cpu(), torch.arange(len(vocab_ids))
             )
-        self.batches = Batches(len(corpus), settings.batch, settings.seed)
         self.precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
         # hard labels of an autoregressive drafter need nothing of the target
         self.taps = (
@@ -88,7 +91,29 @@ class StepLoss:
             if settings.kind == "ar" and settings.mix == 0
             else HiddenStateTaps(target, getattr(net, "layer_ids", ()))
         )
-        self.blocks = torch.compile(packed_blocks) if settings.compile else packed_blocks
+        self.readings = self._kept_readings(head.shape[1] * head.dtype.itemsize)
+        self.batches = Batches(
+            len(corpus),
+            settings.batch,
+            settings.seed,
+            settings.reuse,
+            self.readings.rows if self.readings else 0,
+        )
+        self.blocks = compiled(packed_blocks) if settings.compile else packed_blocks
+        self.read_net = compiled(net) if settings.compile else net
+
+    def _kept_readings(self, state_bytes: int) -> KeptReadings | None:
+        """Readings of the target, as many rows' of them as the memory set aside for them holds.
+
+        Args:
+            state_bytes: of one of the target's states.
+        """
+        if self.taps is None:
+            return None
+        s = self.settings
+        states = len(self.taps.layer_ids) + (s.mix > 0)
+        rows = rows_within(s.keep, self.corpus.tokens.shape[1] * states * state_bytes)
+        return KeptReadings(self.taps.forward, rows, s.mix > 0)
 
     def __call__(self, step: int, progress: float) -> StepResult:
         """The loss of step ``step``, when the share ``progress`` of the budget is used."""
@@ -141,7 +166,8 @@ class StepLoss:
         )
         labels = torch.where(in_answer & valid[..., None], self.to_draft[truth], -1)
         weight = weight * (labels >= 0)
-        return BlockBatch(tokens, anchors, truth, masked, weight, labels, int(valid.sum()))
+        count = int(valid.sum())
+        return BlockBatch(rows.tolist(), tokens, anchors, truth, masked, weight, labels, count)
 
     # -- one step ----------------------------------------------------------------------------------
 
@@ -158,8 +184,8 @@ class StepLoss:
         self, batch: BlockBatch, ids: torch.Tensor, anchors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The drafter's states ``[N, A, B, H]`` and the target's last states ``[N, L, H]``."""
-        assert self.taps is not None
-        features, last = self.taps.forward(ids)
+        assert self.readings is not None
+        features, last = self.readings.of(batch.rows, ids)
         with self._autocast():
             hidden = self.blocks(
                 self.net,
@@ -258,10 +284,10 @@ class StepLoss:
         keep = tuple(self.to_device(k) for k in keep_cpu)
         picked, ids = self.to_device(labels[keep_cpu]), self.to_device(tokens)
         with self._autocast():
-            hidden = self.net(F.embedding(ids, self.embedding).float())
+            hidden = self.read_net(F.embedding(ids, self.embedding).float())
         teacher = None
-        if self.taps is not None:  # soft labels
-            teacher = self.taps.forward(ids)[1][:, :-1][keep]
+        if self.readings is not None:  # soft labels
+            teacher = self.readings.of(rows.tolist(), ids)[1][:, :-1][keep]
         score, _, hit = objectives.row_scores(
             hidden[:, :-1][keep], self.head, picked, teacher, s.mix, self.chunk
         )

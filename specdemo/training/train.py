@@ -81,20 +81,34 @@ def train(
     # 4) Score the finished drafter and write its folder.
     step_rate = summary.pop("steps_per_second")
     flops = step_flops(loaded.model, net, settings, *size)
-    revealed = () if settings.kind == "ar" else REVEALED
-    scores = {n: evaluator.evaluate(p, settings.kind, revealed) for n, p in passages.items()}
     facts = {
         **about,
         **summary,
         "share_of_matrix_speed": round(step_rate * flops / speed, 3),
-        "scores": scores,
         "target": loaded.pair.title,
         "rows": len(rows),
-        "settings": asdict(settings),
         "evaluated_on": evaluated_on,
         "device": str(loaded.device),
     }
-    write_drafter(net, out / "drafter", facts, trainer.curve)
+    return score_and_write(trainer, evaluator, passages, facts, out / "drafter")
+
+
+def score_and_write(
+    trainer: Trainer,
+    evaluator: Evaluator,
+    passages: dict[str, Passages],
+    facts: dict[str, Any],
+    folder: Path,
+) -> dict[str, Any]:
+    """Evaluate the drafter as it is now on ``passages`` and write its folder; returns ``facts``
+    with the scores and the settings.
+    """
+    settings = trainer.settings
+    revealed = () if settings.kind == "ar" else REVEALED
+    with trainer.finished_weights():
+        scores = {n: evaluator.evaluate(p, settings.kind, revealed) for n, p in passages.items()}
+        facts = {**facts, "scores": scores, "settings": asdict(settings)}
+        write_drafter(trainer.net, folder, facts, trainer.curve)
     return facts
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from ..errors import UserError, first_line
 from . import checkpoint
+from .average import WeightAverage
 from .curve import write_curve
 from .data import Corpus
 from .progress import Update, progress_bar
@@ -73,8 +74,9 @@ class Trainer:
             lr=settings.lr,
             betas=(0.9, 0.95),
             weight_decay=settings.weight_decay,
-            fused=self.device.type == "cuda",
+            fused=True,
         )
+        self.average = WeightAverage(net, settings.average) if settings.average else None
         net.rope.inverse = net.rope.inverse.to(self.device)  # else every step copies it over
         self.step, self.seconds, self.anchors_seen = 0, 0.0, 0
         self.curve: list[dict[str, Any]] = []
@@ -87,14 +89,15 @@ class Trainer:
         return self.settings.progress(self.step, self.seconds)
 
     def learning_rate(self) -> float:
-        """Learning rate now: linear warm-up, then a cosine down to ``floor``."""
+        """Learning rate now: linear warm-up, constant up to ``decay_from``, then a cosine down to
+        ``floor``.
+        """
         s, p = self.settings, self.progress()
         if p < s.warmup:
             return s.lr * max(p, 1e-3) / s.warmup
-        return s.lr * (
-            s.floor
-            + (1 - s.floor) * 0.5 * (1 + math.cos(math.pi * (p - s.warmup) / (1 - s.warmup)))
-        )
+        start = max(s.warmup, s.decay_from)
+        gone = max(p - start, 0.0) / max(1 - start, 1e-9)
+        return s.lr * (s.floor + (1 - s.floor) * 0.5 * (1 + math.cos(math.pi * gone)))
 
     # -- the checkpoint ----------------------------------------------------------------------------
 
@@ -117,7 +120,8 @@ class Trainer:
             "pending": [[float(v) for v in pair] for pair in self.pending],
         }
         try:
-            checkpoint.save(self.out, self.net, self.optimizer, state)
+            average = self.average.values if self.average else None
+            checkpoint.save(self.out, self.net, self.optimizer, state, average)
             write_curve(self.out, self.curve)
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or first_line(error)
@@ -130,7 +134,8 @@ class Trainer:
         """Go on from ``folder``'s checkpoint; weights, optimizer, place in the data and curve come
         back as they were.
         """
-        state = checkpoint.load(folder, self.net, self.optimizer)
+        average = self.average.values if self.average else None
+        state = checkpoint.load(folder, self.net, self.optimizer, average)
         stored = state["settings"]
         if (stored["kind"], stored["seed"]) != (self.settings.kind, self.settings.seed):
             raise UserError(
@@ -177,6 +182,12 @@ class Trainer:
         self.save()
         return summary
 
+    def finished_weights(self) -> AbstractContextManager[None]:
+        """Inside, the network has the weights that are evaluated and written: their average, where
+        the run keeps one.
+        """
+        return self.average.used() if self.average else nullcontext()
+
     def _train_step(self) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
@@ -186,6 +197,8 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
+        if self.average:
+            self.average.update(self.step)
         self.anchors_seen += result.anchors
         self.pending.append((result.loss.detach(), result.hit_share))
 
@@ -233,7 +246,7 @@ class Trainer:
         assert self.evaluate is not None
         self._check_finite()
         began = time.perf_counter()
-        with suppress(StopRequested):
+        with suppress(StopRequested), self.finished_weights():
             try:
                 self.evaluating = True
                 self.curve.append(
