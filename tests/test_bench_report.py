@@ -64,8 +64,8 @@ def test_the_html_needs_no_network_and_carries_no_markup_from_names(report, tmp_
     parsed.close()
     assert not parsed.open and not parsed.links
     assert (
-        parsed.tags.count("table") == 4
-        and text.count("Plotly.newPlot(") >= 5
+        parsed.tags.count("table") == 5
+        and text.count("Plotly.newPlot(") == 6
         and "img" not in parsed.tags
     )
     assert "cdn.plot.ly" not in text.split("<body>")[0]

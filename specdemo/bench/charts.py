@@ -7,7 +7,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from ..prompts import ALL
-from .schema import Report
+from .schema import Figures, Report
 
 # Okabe-Ito first
 COLORS = (
@@ -48,6 +48,10 @@ GREY = "#808080"  # readable on light and on dark
 def charts(report: Report) -> list[tuple[str, go.Figure]]:
     """All charts with their titles, in the order they are shown in."""
     peers = [("Tokens per second beside other engines", beside(report))] if report["peers"] else []
+    figures = [row[ALL] for row in report["table"].values()]
+    positions = []
+    if any(row["accepted_at"] for row in figures):
+        positions = [("How many drafted tokens a round accepts", accepted(report))]
     return [
         *peers,
         (
@@ -58,6 +62,7 @@ def charts(report: Report) -> list[tuple[str, go.Figure]]:
             "Tokens per round, by category",
             bars(report, "tokens_per_round", "tokens per round (the target's own included)"),
         ),
+        *positions,
         ("Speed-up of every prompt", spread(report)),
         ("Predicted and measured", scatter(report)),
         ("Where the time goes", times(report)),
@@ -94,6 +99,7 @@ def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) 
             name=title,
             x=columns,
             y=[report["table"][label][c][key] for c in columns],
+            error_y=_bounds([report["table"][label][c] for c in columns], key),
             marker_color=color,
         )
         for label, title, color, _ in _titles(report)
@@ -102,6 +108,41 @@ def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) 
     if line is not None:
         figure.add_hline(line, line_dash="dash", line_color=GREY)
     return figure
+
+
+def _bounds(figures: list[Figures], key: ByCategory) -> dict[str, Any] | None:
+    """Error bars where ``key`` has an interval."""
+    if key != "speedup" or not any(f["interval"] for f in figures):
+        return None
+    both = [(f["speedup"] or 0.0, f["interval"] or [f["speedup"] or 0.0] * 2) for f in figures]
+    return {
+        "array": [high - middle for middle, (_, high) in both],
+        "arrayminus": [middle - low for middle, (low, _) in both],
+        "color": GREY,
+        "thickness": 1,
+        "width": 2,
+    }
+
+
+def accepted(report: Report) -> go.Figure:
+    """Share of rounds that accept at least n drafted tokens, a line a method."""
+    traces = [
+        go.Scatter(
+            name=title,
+            x=list(range(1, len(shares) + 1)),
+            y=shares,
+            mode="lines+markers",
+            line={"color": color},
+            marker={"symbol": mark, "size": 7},
+        )
+        for label, title, color, mark in _titles(report)
+        if (shares := report["table"][label][ALL]["accepted_at"])
+    ]
+    return _figure(
+        *traces,
+        xaxis={"title": "drafted tokens accepted, at least", "dtick": 1},
+        yaxis={"title": "share of rounds", "range": [0, 1.02], "tickformat": ".0%"},
+    )
 
 
 def beside(report: Report) -> go.Figure:

@@ -217,7 +217,7 @@ def print_report(report: Report, console: Console) -> None:
     """Speed-up and tokens per round, method × category, then the remarks."""
     columns = [ALL, *report["categories"]]
     table = Table(
-        title="Speed-up over plain decoding, tokens per round",
+        title="Speed-up over plain decoding (95 % interval over prompts), tokens per round",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -264,4 +264,6 @@ def _print_peers(peers: PeerTable, console: Console) -> None:
 def _cell(figures: Figures) -> str:
     if figures["speedup"] is None:
         return NONE
-    return f"{figures['speedup']:.2f}× {figures['tokens_per_round'] or 0:.2f}"
+    low, high = figures["interval"] or (None, None)
+    bounds = f" ({number(low)}–{number(high)})" if figures["interval"] else ""
+    return f"{figures['speedup']:.2f}×{bounds} {figures['tokens_per_round'] or 0:.2f}"

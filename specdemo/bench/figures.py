@@ -3,8 +3,9 @@
 The baseline of a trial is the faster of the plain lane (its two runs taken together) and the
 one-row kernel; both sides of every ratio come from the same trial. Over a category, the speed-up is
 tokens per second of all its answers together (summed tokens / summed seconds) over the same for the
-baseline, so long answers count for more. Beside it stand the quartiles of the ratios per prompt
-(over repeats, their median) and the speed-up of every repeat. Predicted = baseline pass × tokens /
+baseline, so long answers count for more. Beside it stand the 95 % interval
+over prompts (``intervals.py``), the quartiles of the ratios per prompt (over repeats, their median)
+and the speed-up of every repeat. Predicted = baseline pass × tokens /
 predicted seconds (the cost of every round's width plus measured drafting), summed alike.
 """
 
@@ -15,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..repetition import DEGENERATE
-from .schema import Figures, Shares
+from ..repetition import DEGENERATE, ECHO, loop_start
+from .intervals import Timed, interval, ratio
+from .schema import FewFigures, Figures, Shares
 
 Line = dict[str, Any]
 
@@ -30,6 +32,7 @@ class Row:
         ratio: tokens per second over the baseline's; None where one of them was not timed.
         tokens, baseline_tokens: decoded tokens, without the prefill's.
         baseline_seconds: what the baseline took for its own.
+        flagged: whether the plain answer ends in a loop or copies its prompt.
     """
 
     prompt: str
@@ -40,6 +43,20 @@ class Row:
     tokens: int
     baseline_tokens: int
     baseline_seconds: float
+    flagged: bool
+
+    @property
+    def timed(self) -> Timed | None:
+        """Beside the baseline; None where one of them was not timed."""
+        if self.ratio is None:
+            return None
+        return Timed(
+            self.prompt,
+            self.tokens,
+            self.run["seconds"],
+            self.baseline_tokens,
+            self.baseline_seconds,
+        )
 
 
 def baseline_rate(trial: Line) -> float | None:
@@ -63,6 +80,16 @@ def decode_rate(run: dict[str, Any]) -> float | None:
     return decoded / run["seconds"] if decoded > 0 and run["seconds"] > 0 else None
 
 
+def loops_at(trial: Line) -> int | None:
+    """The token at which the plain answer begins to loop to its end."""
+    return loop_start(trial["baseline"][0]["ids"])
+
+
+def echoes(trial: Line) -> bool:
+    """Whether most of the plain answer stands in its prompt."""
+    return bool(trial.get("echo", 0.0) > ECHO)
+
+
 def rows_of(trials: Iterable[Line], label: str) -> list[Row]:
     """One row per trial of this method."""
     rows = []
@@ -80,6 +107,7 @@ def rows_of(trials: Iterable[Line], label: str) -> list[Row]:
                 tokens=len(run["ids"]) - 1,
                 baseline_tokens=baseline_tokens,
                 baseline_seconds=baseline_tokens / baseline if baseline is not None else 0.0,
+                flagged=loops_at(trial) is not None or echoes(trial),
             )
         )
     return rows
@@ -87,12 +115,34 @@ def rows_of(trials: Iterable[Line], label: str) -> list[Row]:
 
 def speedup(rows: Sequence[Row]) -> float | None:
     """Ratio of summed tokens / summed seconds."""
-    timed = [row for row in rows if row.ratio is not None]
-    if not timed:
-        return None
-    rate = sum(row.tokens for row in timed) / sum(row.run["seconds"] for row in timed)
-    baseline_seconds = sum(row.baseline_seconds for row in timed)
-    return rate * baseline_seconds / sum(row.baseline_tokens for row in timed)
+    return ratio(_timed(rows))
+
+
+def paired(rows: Sequence[Row], others: Sequence[Row]) -> list[float] | None:
+    """Speed of ``rows`` over that of ``others`` in the same trials, and the bounds of its 95 %
+    interval. Which prompts were asked moves both alike, so it is much sharper than two intervals.
+    """
+    theirs = {(row.prompt, row.repeat): row for row in others}
+    runs = [
+        Timed(row.prompt, row.tokens, row.run["seconds"], other.tokens, other.run["seconds"])
+        for row in rows
+        if (other := theirs.get((row.prompt, row.repeat))) is not None
+        and row.ratio is not None
+        and other.ratio is not None
+    ]
+    bounds, both = interval(runs), ratio(runs)
+    return None if bounds is None or both is None else [both, *bounds]
+
+
+def accepted_at(rows: Sequence[Row]) -> list[float]:
+    """Share of rounds that accepted at least 1, 2, 3, … drafted tokens."""
+    counts = [n for row in rows for n in row.run["accepted"]]
+    most = max(counts, default=0)
+    return [sum(n >= depth for n in counts) / len(counts) for depth in range(1, most + 1)]
+
+
+def _timed(rows: Sequence[Row]) -> list[Timed]:
+    return [row.timed for row in rows if row.timed is not None]
 
 
 def predicted_speedup(rows: Sequence[Row]) -> float | None:
@@ -134,27 +184,32 @@ def summarize(rows: Sequence[Row]) -> Figures:
     rounds = _rounds(rows)
     seconds = sum(row.run["seconds"] for row in rows)
     other_text = [row for row in rows if row.run["unique"] >= DEGENERATE]
+    unflagged = [row for row in other_text if not row.flagged]
     compared = [row.run["identical"] for row in rows if row.run["identical"] is not None]
     repeats = sorted({row.repeat for row in rows})
     return {
         "runs": len(rows),
         "prompts": len({row.prompt for row in rows}),
         "speedup": speedup(rows),
+        "interval": interval(_timed(rows)),
         "prompt_quartiles": quartiles(list(prompt_ratios(rows).values())),
         "by_repeat": [speedup([row for row in rows if row.repeat == n]) for n in repeats],
         "predicted": predicted_speedup(rows),
         "tokens_per_second": _ratio(sum(row.tokens for row in rows), seconds),
         "tokens_per_round": tokens_per_round(rows),
         "accepted_per_round": _ratio(sum(sum(row.run["accepted"]) for row in rows), rounds),
+        "accepted_at": accepted_at(rows),
         "rows_per_pass": _ratio(sum(sum(row.run["rows"]) for row in rows), rounds),
         "time": _time_shares(rows, seconds) if seconds else None,
         "degenerate": 1 - len(other_text) / len(rows) if rows else None,
-        "non_degenerate": {
-            "speedup": speedup(other_text),
-            "tokens_per_round": tokens_per_round(other_text),
-        },
+        "non_degenerate": _few(other_text),
+        "unflagged": _few(unflagged),
         "identical": _ratio(sum(compared), len(compared)),
     }
+
+
+def _few(rows: Sequence[Row]) -> FewFigures:
+    return {"speedup": speedup(rows), "tokens_per_round": tokens_per_round(rows)}
 
 
 def _time_shares(rows: Sequence[Row], seconds: float) -> Shares:

@@ -73,6 +73,7 @@ def _render(template: str, report: Report, **more: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "times": times, "percent": percent}
+    environment.filters["title_of"] = lambda label: report["methods"][label]["title"]
     return environment.get_template(template).render(
         report=report,
         columns=[ALL, *report["categories"]],

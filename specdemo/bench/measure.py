@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..prompts import Prompt, number_prompts
+from ..repetition import echo
 from ..request import Sampling
 from .machine import CpuMonitor, commit, load_average
 from .methods import BASELINE, parse_methods
@@ -176,6 +177,7 @@ def run_trial(
         return line | {"refused": f"{label}: {error}"}
     first, second = runs.pop(BASELINE)
     return line | {
+        "echo": echo(first.text, prompt.text),
         "baseline": [first.to_dict(), _times_only(second)],
         "baseline_repeatable": first.ids == second.ids,
         "runs": {

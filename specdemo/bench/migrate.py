@@ -30,11 +30,30 @@ def upgrade_report(data: dict[str, Any]) -> dict[str, Any]:
         data = _report_2(data)
     if data["version"] == 2:  # before there were peers
         data = data | {"version": 3, "peers": None, "plan": {**data["plan"], "peers": []}}
+    if data["version"] == 3:
+        data = _report_4(data)
     return data
 
 
+def _report_4(data: dict[str, Any]) -> dict[str, Any]:
+    """A version 3 report as version 4, without what was not kept then: intervals, pairs of methods,
+    acceptance by position, loops and copies. Its remarks are written anew.
+    """
+    more: dict[str, Any] = {"interval": None, "accepted_at": [], "unflagged": None}
+    report = data | {
+        "version": 4,
+        "baseline": data["baseline"] | {"loops": None, "loop_at": None, "echoes": None},
+        "table": {
+            label: {category: figures | more for category, figures in row.items()}
+            for label, row in data["table"].items()
+        },
+        "paired": {},
+    }
+    return report | {"remarks": remarks(report)}
+
+
 def _report_2(data: dict[str, Any]) -> dict[str, Any]:
-    """A version 1 report as version 2. Its remarks are written anew from its figures."""
+    """A version 1 report as version 2."""
     report = {("baseline" if key == "plain" else key): value for key, value in data.items()}
     report |= {
         "version": 2,
@@ -49,7 +68,7 @@ def _report_2(data: dict[str, Any]) -> dict[str, Any]:
             for label, row in report["table"].items()
         },
     }
-    return report | {"remarks": remarks(report)}
+    return report
 
 
 def upgrade_runs(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .figures import Line
+from .intervals import Timed, interval, ratio
 from .methods import BASELINE, method_title
 from .peers.names import ONE_ROW, PEER_TITLES
 from .schema import PeerRow, PeerTable
 
-RESAMPLES, SEED = 2000, 0
 OWN_TITLES = {BASELINE: "SpecDemo, plain", ONE_ROW: "SpecDemo, plain, one-row kernel"}
 
 
@@ -87,8 +85,8 @@ def _row(
         "drafts": facts.get("drafts", ""),
         "runs": len(runs),
         "tokens_per_second": sum(run.tokens for run in runs) / seconds if seconds else None,
-        "ratio": _ratio(runs),
-        "interval": None if name == BASELINE else _interval(runs),
+        "ratio": ratio(_timed_pairs(runs)),
+        "interval": None if name == BASELINE else interval(_timed_pairs(runs)),
         "tokens_per_round": sum(run.tokens for run in runs) / rounds if rounds else None,
         "same_text": sum(compared) / len(compared) if compared else None,
         "note": " ".join(note for note in notes if note),
@@ -156,33 +154,8 @@ def _peer_runs(trials: Sequence[Line], name: str, comparable: bool) -> tuple[lis
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def _ratio(runs: Sequence[Run]) -> float | None:
-    """Summed tokens / summed seconds over the same for the plain lane."""
-    if not runs:
-        return None
-    rate = sum(run.tokens for run in runs) / sum(run.seconds for run in runs)
-    return rate * sum(r.base_seconds for r in runs) / sum(r.base_tokens for r in runs)
-
-
-def _interval(runs: Sequence[Run]) -> list[float] | None:
-    """95 % bootstrap interval of :func:`_ratio` over prompts: prompts are drawn anew, with all
-    their repeats. None below two prompts.
-    """
-    prompts = list(dict.fromkeys(run.prompt for run in runs))
-    if len(prompts) < 2:
-        return None
-    sums = np.zeros((len(prompts), 4))
-    for run in runs:
-        sums[prompts.index(run.prompt)] += (
-            run.tokens,
-            run.seconds,
-            run.base_tokens,
-            run.base_seconds,
-        )
-    drawn = np.random.default_rng(SEED).integers(len(prompts), size=(RESAMPLES, len(prompts)))
-    tokens, seconds, base_tokens, base_seconds = sums[drawn].sum(1).T
-    low, high = np.quantile(tokens / seconds * base_seconds / base_tokens, [0.025, 0.975])
-    return [float(low), float(high)]
+def _timed_pairs(runs: Sequence[Run]) -> list[Timed]:
+    return [Timed(r.prompt, r.tokens, r.seconds, r.base_tokens, r.base_seconds) for r in runs]
 
 
 def advice(rows: Sequence[PeerRow], hardware: str) -> str:

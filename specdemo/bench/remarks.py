@@ -32,7 +32,8 @@ def _remarks_on_conditions(report: Any) -> Iterator[str]:
         low, _, high = baseline["repeat_ratio"]
         yield (
             "Plain decoding against itself, twice within a trial: half of all ratios lie between"
-            f" {low:.3f} and {high:.3f}; smaller differences are noise."
+            f" {low:.3f} and {high:.3f}. The intervals in the tables hold this noise and that of"
+            " which prompts were asked."
         )
         if not 1 - MAX_NOISE < low <= high < 1 + MAX_NOISE:
             yield (
@@ -44,6 +45,16 @@ def _remarks_on_conditions(report: Any) -> Iterator[str]:
             f"{baseline['degenerate']:.0%} of the plain answers repeat themselves (4-gram"
             f" uniqueness below {DEGENERATE}), which flatters every drafter; figures without them"
             " stand beside."
+        )
+    if baseline["loops"]:
+        yield (
+            f"{baseline['loops']:.0%} of the plain answers end in a loop (from token"
+            f" {baseline['loop_at']:.0f} on, by the median), which drafters follow easily."
+        )
+    if baseline["echoes"]:
+        yield (
+            f"{baseline['echoes']:.0%} of the plain answers are mostly copied from their prompt,"
+            " where looking up n-grams is as good as any network."
         )
 
 

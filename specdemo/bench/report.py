@@ -18,6 +18,9 @@ from .figures import (
     Line,
     Row,
     baseline_rate,
+    echoes,
+    loops_at,
+    paired,
     prompt_ratios,
     quartiles,
     rows_of,
@@ -67,6 +70,7 @@ def make_report(lines: Sequence[Line]) -> Report:
         "methods": {label: _method(label, sessions[-1]) for label in plan["methods"]},
         "baseline": _baseline(trials, categories),
         "table": {label: _by_category(mine, categories) for label, mine in rows.items()},
+        "paired": _paired(rows),
         "prompts": _by_prompt(trials, rows),
         "peers": peer_table(trials, sessions[-1], plan["methods"]),
         "complete": len(trials) + len(refused) == plan["prompts"] * plan["repeats"],
@@ -84,6 +88,17 @@ def _by_category(rows: Sequence[Row], categories: Sequence[str]) -> dict[str, An
     }
 
 
+def _paired(rows: dict[str, list[Row]]) -> dict[str, dict[str, list[float]]]:
+    return {
+        label: {
+            other: figure
+            for other, theirs in rows.items()
+            if other != label and (figure := paired(mine, theirs)) is not None
+        }
+        for label, mine in rows.items()
+    }
+
+
 def _method(label: str, session: Line) -> MethodFields:
     return {"title": method_title(label), **session["methods"].get(label, {})}
 
@@ -93,6 +108,8 @@ def _baseline(trials: Sequence[Line], categories: Sequence[str]) -> Baseline:
     ratio).
     """
     both = [trial["baseline"] for trial in trials]
+    loops = [at for trial in trials if (at := loops_at(trial)) is not None]
+    known = [trial for trial in trials if "echo" in trial]
     return {
         "tokens_per_second": {
             category: _baseline_rate(
@@ -109,6 +126,9 @@ def _baseline(trials: Sequence[Line], categories: Sequence[str]) -> Baseline:
         ),
         "ttft_seconds": statistics.median(first["ttft_seconds"] for first, _ in both),
         "degenerate": sum(first["unique"] < DEGENERATE for first, _ in both) / len(both),
+        "loops": len(loops) / len(trials),
+        "loop_at": statistics.median(loops) if loops else None,
+        "echoes": sum(echoes(trial) for trial in known) / len(known) if known else None,
         "repeatable": all(trial["baseline_repeatable"] for trial in trials),
     }
 

@@ -14,7 +14,7 @@ from typing_extensions import NotRequired, TypedDict  # pydantic needs these bef
 from ..prompts import ALL
 
 FORMAT: Final = "specdemo-bench"
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class Shares(TypedDict):
@@ -31,21 +31,29 @@ class FewFigures(TypedDict):
 
 
 class Figures(TypedDict):
-    """One method over one category (or all)."""
+    """One method over one category (or all).
+
+    ``interval`` is the 95 % bootstrap interval of ``speedup`` over prompts, ``accepted_at[i]`` the
+    share of rounds that accepted more than ``i`` drafted tokens, ``unflagged`` the figures without
+    answers that are degenerate, end in a loop or copy their prompt.
+    """
 
     runs: int
     prompts: int
     speedup: float | None
+    interval: list[float] | None
     prompt_quartiles: list[float] | None
     by_repeat: list[float | None]
     predicted: float | None
     tokens_per_second: float | None
     tokens_per_round: float | None
     accepted_per_round: float | None
+    accepted_at: list[float]
     rows_per_pass: float | None
     time: Shares | None
     degenerate: float | None
     non_degenerate: FewFigures
+    unflagged: FewFigures | None
     identical: float | None
 
 
@@ -95,12 +103,19 @@ class MethodFields(TypedDict):
 
 
 class Baseline(TypedDict):
-    """Plain decoding: its rate by category, and how much two runs of the same thing differ."""
+    """Plain decoding: its rate by category, and how much two runs of the same thing differ.
+
+    ``loops`` is the share of answers that end in a loop, ``loop_at`` the median token at which
+    those begin, ``echoes`` the share of answers that copy their prompt.
+    """
 
     tokens_per_second: dict[str, float | None]
     repeat_ratio: list[float] | None
     ttft_seconds: float
     degenerate: float
+    loops: float | None
+    loop_at: float | None
+    echoes: float | None
     repeatable: bool
 
 
@@ -146,16 +161,19 @@ class PeerTable(TypedDict):
 
 
 class Report(TypedDict):
-    """``table[label][category or "all"]`` are the figures."""
+    """``table[label][category or "all"]`` are the figures, ``paired[label][other]`` the speed of
+    one method over another's in the same trials with the bounds of its 95 % interval.
+    """
 
     format: Literal["specdemo-bench"]
-    version: Literal[3]
+    version: Literal[4]
     plan: PlanFields
     environment: Environment
     categories: list[str]
     methods: dict[str, MethodFields]
     baseline: Baseline
     table: dict[str, dict[str, Figures]]
+    paired: dict[str, dict[str, list[float]]]
     prompts: list[PromptFigures]
     peers: PeerTable | None
     complete: bool
@@ -182,6 +200,11 @@ def check_report(data: Any) -> Report:
         and all(len(q) == 3 for q in _all_quartiles(report))
         and all(len(pair) == 2 for p in report["prompts"] for pair in p["methods"].values())
         and all(len(row["interval"] or (0, 0)) == 2 for row in _peer_rows(report))
+        and all(len(f["interval"] or (0, 0)) == 2 for f in _all_figures(report))
+        and all(
+            {label, *others} <= labels and all(len(figure) == 3 for figure in others.values())
+            for label, others in report["paired"].items()
+        )
     ):
         raise ValueError("the parts of the report do not belong together")
     return report
@@ -192,6 +215,10 @@ def _peer_rows(report: Report) -> list[PeerRow]:
 
 
 def _all_quartiles(report: Report) -> list[list[float]]:
-    figures = [figures for row in report["table"].values() for figures in row.values()]
-    found = [report["baseline"]["repeat_ratio"], *(f["prompt_quartiles"] for f in figures)]
-    return [quartiles for quartiles in found if quartiles is not None]
+    quartiles = (figures["prompt_quartiles"] for figures in _all_figures(report))
+    found = [report["baseline"]["repeat_ratio"], *quartiles]
+    return [three for three in found if three is not None]
+
+
+def _all_figures(report: Report) -> list[Figures]:
+    return [figures for row in report["table"].values() for figures in row.values()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bench.schema import Report
 
 MAX_PROMPTS, MAX_TOKENS = 6, 96
-PLOTS = 6  # as many as bench.charts.charts makes at most
+PLOTS = 7  # as many as bench.charts.charts makes at most
 # below: above, it lay over the title on a phone
 LEGEND = {
     "orientation": "h",
