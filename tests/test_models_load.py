@@ -154,7 +154,7 @@ def test_remote_code_is_never_run(folder):
         model_type="never_heard_of",
         auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
     )
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="code from a model.s folder is never run"):
         load_target(pair_of(folder), device="cpu")
 
 

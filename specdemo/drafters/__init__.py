@@ -40,7 +40,7 @@ class Method:
     rules: tuple[Rule, ...] = ("match",)
     why_not: dict[Rule, str] = field(default_factory=dict)
     forbid: Callable[[Rule, Any], str | None] | None = None
-    kinds: tuple[str, ...] = ("block",)
+    kinds: tuple[str, ...] = ("block", "diffusion")
 
     def refuse(self, rule: Rule, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
@@ -128,7 +128,7 @@ METHODS: dict[str, Method] = {
             ar_draft.Params,
             ar_draft.SerialDrafter,
             ("match", "ratio"),
-            kinds=("ar", "block"),
+            kinds=("ar", "block", "diffusion"),
         ),
         Method(
             "specdiff",
@@ -139,7 +139,7 @@ METHODS: dict[str, Method] = {
             specdiff.SpecDiff,
             ("match", "ratio"),
             forbid=specdiff.forbid,
-            kinds=("mdlm", "block"),
+            kinds=("mdlm", "diffusion", "block"),
         ),
         Method(
             "specdiff2",
@@ -157,7 +157,7 @@ METHODS: dict[str, Method] = {
                     " what ratio then accepts"
                 )
             },
-            kinds=("streak", "block"),
+            kinds=("streak", "diffusion", "block"),
         ),
         Method(
             "diffuspec",
@@ -168,6 +168,7 @@ METHODS: dict[str, Method] = {
             diffuspec.Params,
             diffuspec.DiffuSpec,
             why_not={"ratio": "its path is searched instead of sampled, so no q describes it"},
+            kinds=("diffusion", "block"),
         ),
         Method(
             "d2sd",

@@ -55,7 +55,8 @@ class D2SD:
         self.params = params = self.first.fit(params, other=self.second)
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
-            if self.second.layer_ids != self.first.layer_ids:
+            self.layer_ids = self.first.layer_ids or self.second.layer_ids
+            if self.second.layer_ids not in ((), self.layer_ids):
                 raise UserError(
                     "The two D²SD drafters of this pair are conditioned on different target"
                     " layers; use two with the same layers."
@@ -70,12 +71,9 @@ class D2SD:
             self.second.start(capacity)
 
     def propose(self, context: Context) -> Draft:
-        from .parts.block_context import remark_window
-
         features = context.take_features()
         for drafter in dict.fromkeys((self.first, self.second)):
-            drafter.extend(*features)
-            remark_window(drafter.net, context)
+            drafter.catch_up(context, features)
         # 1) the first block, and the likeliest rejection points in it
         table = self.first.table(
             context, self.params.gamma, self.params.markov_head, catch_up=False

@@ -183,7 +183,7 @@ class DiffuSpec:
     def __init__(self, loaded: Loaded, params: Params) -> None:
         from .parts.block_context import open_context
 
-        self.network, self.eos = open_context(loaded), tuple(loaded.eos_ids)
+        self.network, self.eos = open_context(loaded, "diffusion"), tuple(loaded.eos_ids)
         self.params = self.network.fit(params, "k_max", "k_min")
         self.vocab_size = loaded.model.config.vocab_size
         self.layer_ids, self.weights = self.network.layer_ids, self.network.weights

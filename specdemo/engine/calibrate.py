@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ..errors import UserError
 from ..hardware import clock_now
 from ..models.decoder import KVCache
 from .attention import COMPILED_SHORT, AttentionKind, LayoutInvariantAttention
@@ -346,7 +347,8 @@ def _block_drafter(engine: Engine) -> BlockDrafter:
     from ..models.drafters import load_drafter
 
     net = load_drafter(engine.loaded.pair, "block", engine.loaded)
-    assert isinstance(net, BlockDrafter)  # the kind decides the class
+    if not isinstance(net, BlockDrafter):
+        raise UserError("The pair has no block drafter to measure; choose a pair with one.")
     return net
 
 

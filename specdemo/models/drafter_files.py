@@ -101,7 +101,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """
     folder = Path(folder)
     raw: dict[str, torch.Tensor] = {}
-    for file in _shard_files(folder):
+    for file in shard_files(folder):
         try:
             raw |= {name.removeprefix("model."): t for name, t in load_file(file).items()}
         except (SafetensorError, OSError, ValueError) as error:
@@ -129,7 +129,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     return out
 
 
-def _shard_files(folder: Path) -> list[Path]:
+def shard_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:

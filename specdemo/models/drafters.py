@@ -12,9 +12,12 @@ import torch
 from ..errors import UserError, first_line
 from .ar_drafter import ArDrafter, ArDrafterConfig
 from .block_drafter import BlockDrafter, BlockDrafterConfig
+from .diffusion_lm import DiffusionLM
+from .diffusion_lm_files import read_diffusion_lm
 from .drafter_files import read_weights
 from .fetch import drafter_folder
-from .kinds import ROLES, is_autoregressive
+from .foreign_code import no_foreign_code
+from .kinds import ROLES, is_autoregressive, is_diffusion_lm, role_for
 from .load import Loaded
 from .pairs import Pair
 from .validate import (
@@ -25,26 +28,34 @@ from .validate import (
 )
 
 
-def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDrafter:
-    """The pair's drafter of that kind, bound to the target's embedding and head.
+def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDrafter | DiffusionLM:
+    """The pair's drafter of that kind, bound to the target's embedding and head, or a stand-alone
+    diffusion language model with its own.
 
-    A diffusion kind without weights of its own gets those of ``block``; ``network.weights`` says in
-    words what it runs on. Networks hold no state of a run (that is in their caches), so each is
-    loaded once for ``loaded`` and shared.
+    A diffusion kind without weights of its own gets others (:data:`.kinds.INSTEAD`);
+    ``network.weights`` says in words what it runs on. Networks hold no state of a run (that is in
+    their caches), so each is loaded once for ``loaded`` and shared.
     """
     if kind not in ROLES:
         raise UserError(f"There is no drafter kind “{kind}”; kinds are {', '.join(ROLES)}.")
     if kind in loaded.networks:
         return loaded.networks[kind]
+    role = role_for(kind, pair.drafters)
     place = pair.drafters.get(kind)
     if place:
-        net = read_drafter(drafter_folder(place), loaded)
+        folder = drafter_folder(place)
+        raw = _read_config(folder)
+        net: Any = (
+            read_diffusion_lm(folder, raw, loaded)
+            if is_diffusion_lm(raw)
+            else read_drafter(folder, loaded)
+        )
         if isinstance(net, ArDrafter) != (kind == "ar"):
             raise UserError(
                 f"The drafter in {place} is not of the kind “{kind}”; correct models.yaml."
             )
         net.weights = f"{kind} weights ({Path(place.removeprefix('hub:')).name}){_parts(net)}"
-    elif kind == "ar" or "block" not in pair.drafters:
+    elif role is None:
         why = (
             pair.blocked
             or "train one with “python -m specdemo train --kind "
@@ -57,26 +68,28 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         )
     else:
         # shares every tensor, only the words differ
-        net = copy.copy(load_drafter(pair, "block", loaded))
+        net = copy.copy(load_drafter(pair, role, loaded))
         net.weights = (
-            "block weights"
-            f" ({Path(pair.drafters['block'].removeprefix('hub:')).name}){_parts(net)}, as"
-            f" there are none trained for {kind} yet"
+            f"{role} weights ({Path(pair.drafters[role].removeprefix('hub:')).name}){_parts(net)}"
         )
+        if kind not in ("block", "diffusion"):  # any diffusion drafter does for these
+            net.weights += f", as there are none trained for {kind} yet"
     loaded.networks[kind] = net
     return net
 
 
-def _parts(net: BlockDrafter | ArDrafter) -> str:
+def _parts(net: BlockDrafter | ArDrafter | DiffusionLM) -> str:
     """What else belongs to the words for its weights: a Markov head, a window."""
+    if isinstance(net, DiffusionLM):
+        return f", a stand-alone diffusion language model ({net.config.family}): {net.rereads}"
     head = " with a Markov head" if getattr(net, "markov_tables", None) is not None else ""
     window = net.config.context_window
     return head + (f" reading at most the last {window} tokens" if window else "")
 
 
 def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDrafter | ArDrafter:
-    """A drafter from its folder, in the stored precision's bf16 or float32; with ``loaded`` it is
-    checked against that target and bound to it.
+    """A trained drafter from its folder, in the stored precision's bf16 or float32; with ``loaded``
+    it is checked against that target and bound to it.
     """
     folder = Path(folder)
     raw = _read_config(folder)
@@ -153,11 +166,11 @@ def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -
     if (folder / "tokenizer.json").is_file():
         from transformers import AutoTokenizer
 
-        check_tokenizers(
-            loaded.tokenizer,
-            AutoTokenizer.from_pretrained(folder, local_files_only=True),
-            str(folder),
-        )
+        with no_foreign_code(folder, "drafter"):
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        check_tokenizers(loaded.tokenizer, tokenizer, str(folder))
     if isinstance(config, BlockDrafterConfig):
         check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
         return

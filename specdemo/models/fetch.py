@@ -280,6 +280,7 @@ def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
         model: Any = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
+            trust_remote_code=False,
             dtype=torch.bfloat16,
             quantization_config=GgufConfig(dequantize=True),
         )

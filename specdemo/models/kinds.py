@@ -6,6 +6,7 @@ Sources: DFlash (arXiv 2602.06036) for ``block``, DSpark (arXiv 2607.05147) for 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -120,10 +121,44 @@ DRAFTER_KINDS: dict[str, DrafterKind] = {
     )
 }
 
-# the kinds that models.yaml may name under ``drafters:`` (a Markov head belongs to its block)
-ROLES: tuple[KindName, ...] = tuple(dict.fromkeys(kind.role for kind in DRAFTER_KINDS.values()))
+# the kinds that models.yaml may name under ``drafters:`` (a Markov head belongs to its block):
+# those that are trained here, and ``diffusion``, a stand-alone diffusion language model. What kind
+# of network one is follows from its files.
+ROLES: tuple[str, ...] = (
+    *dict.fromkeys(kind.role for kind in DRAFTER_KINDS.values()),
+    "diffusion",
+)
+
+# where a pair names no drafter of a kind, which of its others do the same work, the best first
+INSTEAD: dict[str, tuple[str, ...]] = {
+    "block": ("diffusion",),
+    "vp": ("block", "diffusion"),
+    "mdlm": ("diffusion", "block"),
+    "streak": ("diffusion", "block"),
+    "diffusion": ("block",),
+    "ar": (),
+}
+
+
+def role_for(kind: str, named: Container[str]) -> str | None:
+    """The key under ``drafters:`` that a method asking for ``kind`` gets, of those ``named``."""
+    return next((role for role in (kind, *INSTEAD[kind]) if role in named), None)
 
 
 def is_autoregressive(config: dict[str, Any]) -> bool:
     """Whether a drafter folder's ``config.json`` describes the autoregressive kind."""
     return config.get("model_type") == "specdemo_ar_drafter"
+
+
+# the ``model_type`` of the stand-alone diffusion language models that can draft
+DIFFUSION_LMS = (
+    *("Dream", "a2d-qwen2", "a2d-qwen3", "a2d-llama", "sdar", "Fast_dLLM_Qwen", "llada"),
+    *("mdlm", "bd3lm"),
+)
+
+
+def is_diffusion_lm(config: dict[str, Any]) -> bool:
+    """Whether a drafter folder's ``config.json`` describes a stand-alone diffusion language model
+    (:data:`.diffusion_configs.FAMILIES`).
+    """
+    return config.get("model_type") in DIFFUSION_LMS

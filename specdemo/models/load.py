@@ -13,6 +13,7 @@ from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
 from .chat import prompt_ids, render
 from .fetch import Progress, target_folder
+from .foreign_code import no_foreign_code
 from .hf_progress import no_progress_bars
 from .pairs import Pair
 from .validate import check_target, finite
@@ -109,9 +110,14 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        check_target(config, pair.title)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        with no_foreign_code(folder, "target"):
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            check_target(config, pair.title)
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
@@ -150,6 +156,7 @@ def _model(
                 config=config,
                 dtype=dtype,
                 local_files_only=True,
+                trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
                 **extra,

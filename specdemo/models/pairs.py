@@ -25,7 +25,7 @@ from pydantic import (
 
 from ..errors import UserError, shown
 from ..paths import ROOT
-from .kinds import ROLES, is_autoregressive
+from .kinds import ROLES, is_autoregressive, is_diffusion_lm
 
 Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -101,22 +101,23 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
 
 
 def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
-    """``pair`` with the drafter in ``folder``, as ``train`` leaves it, in the place of its own:
-    every diffusion method runs on it, or, if it is autoregressive, ``ar-draft``. Without a folder
-    ``pair`` as it is."""
+    """``pair`` with the drafter in ``folder``, as ``train`` leaves it or a published diffusion
+    language model, in the place of its own: every diffusion method runs on it, or, if it is
+    autoregressive, ``ar-draft``. Without a folder ``pair`` as it is."""
     if not folder:
         return pair
     folder = Path(folder).expanduser().resolve()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        ar = is_autoregressive(config)
+        ar, whole = is_autoregressive(config), is_diffusion_lm(config)
     except (OSError, ValueError, AttributeError):
         raise UserError(
             f"There is no drafter in {folder}; give the folder “drafter” that a finished training"
             " run left."
         ) from None
     own = {kind: place for kind, place in pair.drafters.items() if (kind == "ar") != ar}
-    return replace(pair, drafters=own | {"ar" if ar else "block": str(folder)})
+    role = "ar" if ar else "diffusion" if whole else "block"
+    return replace(pair, drafters=own | {role: str(folder)})
 
 
 # -- the file's schema -----------------------------------------------------------------------------

@@ -141,9 +141,12 @@ def dflash(setup: PeerSetup) -> Generate:
             f"transformers {transformers.__version__} has no DFlash generator; install 5.24 or"
             " later."
         )
+    from ...models.block_drafter import BlockDrafter
     from ...models.drafters import load_drafter
 
     net = load_drafter(setup.engine.loaded.pair, "block", setup.engine.loaded)
+    if not isinstance(net, BlockDrafter):
+        raise UserError("The pair has no block drafter; choose a pair with one.")
     words = f"DFlash with the pair's drafter, {net.config.block_size - 1} tokens"
     return Generate(
         setup,

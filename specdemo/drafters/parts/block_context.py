@@ -16,6 +16,8 @@ import torch
 from ...errors import UserError
 from ...huge_pages import use_huge_pages
 from ...models.block_drafter import MASK, BlockDrafter
+from ...models.diffusion_lm import DiffusionLM
+from ...models.kinds import role_for
 from ...models.markov import CANDIDATES, shortlist
 from .adaptive import EMA
 from .base import Context, NotFinite
@@ -87,7 +89,7 @@ class OnePass(Protocol):
 
 
 class BlockContext:
-    """Wraps one block drafter for the length of one run.
+    """Wraps one block drafter, or diffusion language model, for the length of one run.
 
     Attributes:
         net: the drafter. vocab_ids: ``[Vd]`` target ids of its columns, None = the same ids.
@@ -100,8 +102,8 @@ class BlockContext:
             for.
     """
 
-    def __init__(self, net: BlockDrafter, device: torch.device | str = "cpu") -> None:
-        self.net = net
+    def __init__(self, net: BlockDrafter | DiffusionLM, device: torch.device | str = "cpu") -> None:
+        self.net: Any = net  # two classes with one interface
         self.device = torch.device(device)
         self.layer_ids = tuple(net.layer_ids)
         self.weights = net.weights
@@ -136,11 +138,17 @@ class BlockContext:
             params = params.model_copy(update={name: most})
         return params
 
-    def catch_up(self, context: Context) -> None:
+    def catch_up(self, context: Context, features: tuple[torch.Tensor, int] | None = None) -> None:
         """Extend the cache by the target's hidden states of every token committed since the last
-        call, which may be several rounds ago.
+        call, which may be several rounds ago; a diffusion language model takes the tokens.
+
+        Args:
+            features: what ``context.take_features()`` gave, where two networks share it.
         """
-        self.extend(*context.take_features())
+        if isinstance(self.net, DiffusionLM):
+            self.net.read(self.cache, context.ids)
+        else:
+            self.extend(*(context.take_features() if features is None else features))
         remark_window(self.net, context)
 
     def extend(self, features: torch.Tensor, start: int) -> None:
@@ -380,6 +388,7 @@ def open_context(
     weights for the kind.
     """
     named = loaded.pair.drafters
-    if other is not None and named.get(kind, named.get("block")) == named.get("block"):
+    places = [named.get(role_for(k, named) or k) for k in (kind, "block")]
+    if other is not None and places[0] == places[1]:
         return other
     return BlockContext(load_network(loaded, kind), loaded.device)

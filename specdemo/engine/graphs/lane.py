@@ -11,6 +11,7 @@ import torch
 from ...drafters.parts.base import Draft, Drafter
 from ...drafters.parts.block_context import OnePass
 from ...errors import UserError
+from ...models.block_drafter import BlockDrafter
 from ...models.decoder import KVCache
 from ...request import Request
 from ..accept import Accepted
@@ -61,7 +62,7 @@ class DeviceLane(Lane):
 
     def _new_cache(self) -> KVCache:
         rounds, draft = self._rounds(), None
-        if isinstance(self.drafter, OnePass):
+        if isinstance(self.drafter, OnePass) and isinstance(self.drafter.network.net, BlockDrafter):
             self.one_pass, params = self.drafter, self.drafter.params
             budget = self.engine.costs.max_rows - 1
             draft = DraftSteps(self.drafter.network, params.gamma, budget, params.markov_head)
