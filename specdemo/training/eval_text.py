@@ -71,7 +71,7 @@ def written_passages(
             data = {"rows": rows, "category": category}
             out.mkdir(parents=True, exist_ok=True)
             atomic_write(file, json.dumps(data))
-        found[how] = Passages(*_padded(data["rows"]), data["category"])
+        found[how] = padded_passages(data["rows"], data["category"])
     return found
 
 
@@ -132,12 +132,12 @@ def _write_answers(
     return [rows[i] for i in range(len(prompts))]
 
 
-def _padded(rows: list[list]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and answer masks ``[N, L]`` of rows of other lengths."""
+def padded_passages(rows: list[list], category: list[str]) -> Passages:
+    """Passages of rows of other lengths, each [tokens, first answer token]."""
     length = max(len(t) for t, _ in rows)
     tokens = np.zeros((len(rows), length), dtype=np.int64)
     answer = np.zeros((len(rows), length), dtype=bool)
     for i, (ids, first) in enumerate(rows):
         tokens[i, : len(ids)] = ids
         answer[i, first : len(ids)] = True
-    return tokens, answer
+    return Passages(tokens, answer, category)
