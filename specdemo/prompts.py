@@ -25,9 +25,11 @@ from pydantic import (
 )
 
 from .errors import UserError
+from .paths import ROOT
 
 MAX_BYTES, MAX_PROMPTS = 50_000_000, 20_000
 ALL = "all"  # the name of the total in reports, so no category may have it
+HELD_OUT = "held-out"  # the suite that comes with the project; no drafter is trained on it
 OTHER = "other"  # the category of prompts that name none
 
 _FIELD_ERRORS = {
@@ -207,6 +209,17 @@ def load_prompts(path: str | Path) -> PromptFile:
     if len(prompts) > MAX_PROMPTS:
         raise UserError(f"{path} holds {len(prompts)} prompts, more than {MAX_PROMPTS}; split it.")
     return PromptFile(path.name, hashlib.sha256(raw).hexdigest(), tuple(prompts.values()))
+
+
+def load_suite(name: str) -> PromptFile:
+    """The prompts of a bench: a file, or ``held-out`` for those that come with the project.
+
+    Raises:
+        UserError: see :func:`load_prompts`.
+    """
+    if name == HELD_OUT and not Path(name).exists():
+        return load_prompts(ROOT / "assets" / "prompts" / f"{HELD_OUT}.jsonl")
+    return load_prompts(name)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from fake_runners import write
 
 from specdemo.errors import UserError
-from specdemo.prompts import Prompt, clean_prompt, load_prompts
+from specdemo.paths import ROOT
+from specdemo.prompts import Prompt, clean_prompt, load_prompts, load_suite
 from specdemo.request import Request
 
 
@@ -126,3 +128,17 @@ def test_every_form_of_a_file_gives_the_same_prompt(tmp_path, row, ascii):
 def test_what_a_file_or_pipe_adds_is_not_part_of_a_prompt(text):
     assert clean_prompt(text) == "q" == Request(text).prompt
     assert clean_prompt("\n q \n\n") == "\n q \n", "what was typed stays"
+
+
+def test_the_suite_of_the_project_is_the_one_that_was_measured(tmp_path, monkeypatch):
+    """Changing a prompt makes earlier reports of it incomparable; docs/measuring.md names it."""
+    suite = load_suite("held-out")
+    assert f"sha256 {suite.sha256}" in (ROOT / "docs" / "measuring.md").read_text("utf-8")
+    counts = Counter(prompt.category for prompt in suite.prompts)
+    assert len(counts) == 9 and set(counts.values()) == {12}
+    assert len({prompt.text for prompt in suite.prompts}) == 108
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "held-out").write_text('{"prompt": "Mine"}\n')
+    assert [p.text for p in load_suite("held-out").prompts] == ["Mine"], "a file comes first"
+    with pytest.raises(UserError, match="cannot be read"):
+        load_suite("held-back")

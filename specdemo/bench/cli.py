@@ -29,7 +29,7 @@ from ..console import phases
 from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
-from ..prompts import ALL, Prompt, load_prompts
+from ..prompts import ALL, HELD_OUT, Prompt, load_suite
 from ..request import LAST_SEED, Request, Sampling
 from .html import NONE, number, percent, save_html
 from .measure import WARM_UP, measure
@@ -49,9 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--suite",
-        required=True,
+        default=HELD_OUT,
         metavar="FILE",
-        help="prompts: JSON lines with id, category and turns (Spec-Bench's question.jsonl too)",
+        help=(
+            "prompts: JSON lines with id, category and turns (Spec-Bench's question.jsonl too);"
+            f" default: {HELD_OUT}, our own 108 prompts in nine categories"
+        ),
     )
     add(
         "--methods",
@@ -113,7 +116,7 @@ def bench_main(args: argparse.Namespace) -> int:
 
     if args.repeats < 1:
         raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
-    suite = load_prompts(args.suite)
+    suite = load_suite(args.suite)
     prompts = suite.first(args.limit)
     configs, peers = parse_methods(args.methods), parse_peers(args.peers)
     if peers and args.temperature > 0:
