@@ -51,10 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suite",
         default=HELD_OUT,
         metavar="FILE",
-        help=(
-            "prompts: JSON lines with id, category and turns (Spec-Bench's question.jsonl too);"
-            f" default: {HELD_OUT}, our own 108 prompts in nine categories"
-        ),
+        help=f"prompts: JSON lines, as Spec-Bench's question.jsonl (default: {HELD_OUT}, our own)",
     )
     add(
         "--methods",
