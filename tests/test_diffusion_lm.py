@@ -166,8 +166,16 @@ METHOD_RUNS = [
 ]
 
 
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("method, params", METHOD_RUNS)
+# every method on three that differ most, two of them on every family
+RACES = [
+    (family, *run)
+    for family in CONFIGS
+    for run in METHOD_RUNS
+    if family in ("Dream", "Fast_dLLM_Qwen", "mdlm") or run in (METHOD_RUNS[1], METHOD_RUNS[7])
+]
+
+
+@pytest.mark.parametrize("family, method, params", RACES)
 def test_every_method_writes_the_targets_own_text(
     tiny_loaded, tiny_target, folders, family, method, params
 ):
@@ -177,8 +185,8 @@ def test_every_method_writes_the_targets_own_text(
     assert made.refuse_pair(loaded.pair) is None
     drafter = made.build(loaded, made.parse_params(params))
     assert drafter.layer_ids == () and "stand-alone diffusion language model" in drafter.weights
-    lane = write(engine, drafter, max_new=24)
-    assert lane.output == write(engine, max_new=24).output
+    lane = write(engine, drafter, max_new=16)
+    assert lane.output == write(engine, max_new=16).output
     assert lane.drafting_rounds > 3
 
 
@@ -189,7 +197,7 @@ def test_two_networks_draft_under_d2sd(tiny_loaded, tiny_target, folders):
     drafter = made.build(loaded, made.parse_params({"gamma": 4, "branches": 3}))
     assert drafter.first.net.config.family == "Dream"
     assert drafter.second.net.config.family == "MDLM"
-    assert write(engine, drafter, max_new=24).output == write(engine, max_new=24).output
+    assert write(engine, drafter, max_new=16).output == write(engine, max_new=16).output
 
 
 @pytest.mark.parametrize("family", CONFIGS)

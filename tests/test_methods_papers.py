@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from scripted_net import FakeNet, V, chained, context, logs, make, peaked, same_row
+from scripted_net import FakeNet, V, chained, context, logs, make, noisy, peaked, same_row
 
 from specdemo.drafters import METHODS
 from specdemo.drafters.diffuspec import LengthController, lattice_of, prune, search
@@ -294,3 +294,41 @@ def test_ratio_on_a_searched_path_is_biased_and_therefore_refused():
     assert "instead of sampled" in METHODS["diffuspec"].refuse(
         "ratio", METHODS["diffuspec"].parse_params({})
     )
+
+
+def test_specdiff_of_an_mdlm_fills_each_mask_with_its_posterior_probability(monkeypatch):
+    """(t − s) / t of a step from t = 1 to s = 1/3 is two thirds, of the next one half."""
+    torch.manual_seed(0)
+    net = FakeNet(noisy)
+    net.config.random_order = True
+    drafter = make(monkeypatch, "specdiff", {"gamma": 6, "steps": 3}, mdlm=net)
+    assert drafter.params.reveal == "random"
+    generator, left = torch.Generator().manual_seed(3), []
+    for turn in range(400):
+        draft = drafter.propose(
+            context([1, 2, turn % 7], (0, 2 if not turn else 0), record=True, generator=generator)
+        )
+        assert all(t >= 0 for t in draft.tokens)
+        masks = [sum(f.masked) for f in draft.frames] + [0] * (3 - len(draft.frames))
+        left.append(masks)
+        assert masks[2] == 0
+    first, second = (sum(row[k] for row in left) / 400 for k in (0, 1))
+    assert first == pytest.approx(4, abs=0.25) and second == pytest.approx(2, abs=0.25)
+    # a step that fills nothing needs no pass: the next one would say the same
+    asked = [tuple(p[0][0]) for p in net.passes]
+    assert all(a != b for a, b in itertools.pairwise(asked))
+    patterns = {tuple(p[0][0][i] == -1 for i in range(1, 7)) for p in net.passes}
+    assert len(patterns) > 40  # any masks, not the surest ones
+
+
+def test_specdiff_finishes_a_block_before_it_begins_the_next(monkeypatch):
+    def script(block, at):  # the surest mask is the last one
+        return logs(peaked(0), *(peaked(k, 0.3 + 0.1 * k) for k in range(1, 7)))[: len(block)]
+
+    net = FakeNet(script)
+    net.config.block = 4
+    drafter = make(monkeypatch, "specdiff", {"gamma": 6, "steps": 3}, mdlm=net)
+    # masks at positions 6 to 11: blocks end behind 7 and 11
+    drafter.propose(context([1, 2, 3, 4, 5, 6], (0, 5)))
+    hidden = [[i for i in range(1, 7) if p[0][0][i] == -1] for p in net.passes]
+    assert hidden == [[1, 2, 3, 4, 5, 6], [3, 4, 5, 6], [3, 4]]

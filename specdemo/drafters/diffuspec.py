@@ -18,6 +18,7 @@ from ..errors import UserError
 from ..events import Denoise
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
+from .parts.denoising import masks_to_fill
 from .parts.ngram import NgramModel
 from .parts.params import MethodParams
 from .parts.trees import Trie
@@ -240,9 +241,10 @@ class DiffuSpec:
             rows = network.top_candidates(network.logits(hidden), M_MAX)
             for m, i in enumerate(masked):
                 table[i] = rows[m]
-            masked.sort(key=lambda i: -table[i][0][1])
-            for i in masked[: math.ceil(len(masked) / (steps - step))]:
-                block[i + 1] = table[i][0][0]
+            positions = [len(context.ids) + i for i in masked]
+            sure = [table[i][0][1] for i in masked]
+            for m in masks_to_fill(network, "confidence", positions, sure, step, steps):
+                block[masked[m] + 1] = table[masked[m]][0][0]
             if context.record:
                 frames.append(
                     frame(

@@ -1,13 +1,13 @@
 """SpecDiff: a masked diffusion model denoises γ masks in T steps, so a draft costs T passes, not γ
 (arXiv 2408.05636).
 
-Difference from the paper: a step fills an equal share of the masks, the most confident or the
-leftmost first, where the paper's sampler fills each mask with probability (t − s) / t.
+A step fills masks as the drafter's own sampler does (:mod:`.parts.denoising`): MDLM, the paper's
+drafter, each with probability (t − s) / t, every other the most confident ones. Difference from
+the paper: the last step fills what is left, so T steps are T passes, not T + 1.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -18,6 +18,7 @@ from .ar_draft import Params as SerialParams
 from .ar_draft import SerialDrafter
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
+from .parts.denoising import Reveal, masks_to_fill, own_reveal
 from .parts.params import MethodParams
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ class Params(MethodParams):
         le=15,
         description="T: denoising steps per block; the masks are divided evenly among them",
     )
-    reveal: Literal["confidence", "left-to-right"] = Field(
-        "confidence", description="Masks filled in each step: the most confident, or the leftmost"
+    reveal: Reveal = Field(
+        "auto",
+        description="Masks filled in each step: the most confident, the leftmost, or each with"
+        " probability (t − s) / t (MDLM's sampler); auto: as the drafter's own sampler does",
     )
     q: Literal["final", "reveal"] = Field(
         "final",
@@ -65,14 +68,14 @@ def forbid(rule: Rule, params: Params) -> str | None:
     if (
         rule == "ratio"
         and params.q == "reveal"
-        and params.reveal == "confidence"
+        and params.reveal != "left-to-right"
         and params.steps > 1
     ):
         return (
-            "SpecDiff cannot use the rule “ratio” with q = reveal when the most confident masks are"
-            " filled first (a token may be filled before one that precedes it, and then q is not"
-            " its distribution given the accepted prefix); choose q = final or reveal ="
-            " left-to-right."
+            "SpecDiff cannot use the rule “ratio” with q = reveal when the most confident masks, or"
+            " random ones, are filled first (a token may be filled before one that precedes it, and"
+            " then q is not its distribution given the accepted prefix); choose q = final or reveal"
+            " = left-to-right."
         )
     return None
 
@@ -85,7 +88,10 @@ class SpecDiff:
 
         self.network = open_context(loaded, "mdlm")
         self.vocab_size = loaded.model.config.vocab_size
-        self.params = params = self.network.fit(params)
+        params = self.network.fit(params)
+        if params.reveal == "auto":
+            params = params.model_copy(update={"reveal": own_reveal(self.network)})
+        self.params = params
         self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
         self.warmup: SerialDrafter | None = None
         if params.warmup:
@@ -120,23 +126,28 @@ class SpecDiff:
         probs = [0.0] * gamma
         q: list[Any] = [None] * gamma
         frames = []
+        changed = True
         for step in range(steps):
             # 1) one pass: a token for every mask
             masked = [i for i in range(gamma) if block[i + 1] == MASK]
-            hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
-            logits = network.logits(hidden[masked])
+            if not masked:
+                break
+            if changed:  # else it would say the same
+                hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
+                logits = network.logits(hidden[masked])
             columns = choose_columns(logits, context if ratio else None)
             rows = network.top_candidates(logits)
             ids = (columns if vocab_ids is None else vocab_ids[columns]).tolist()
             taken = logits.log_softmax(-1).gather(1, columns[:, None])[:, 0].exp().tolist()
             # 2) which masks this step fills
-            order = list(range(len(masked)))
-            if p.reveal == "confidence":
-                confidence = [row[0][1] for row in rows]
-                order.sort(key=confidence.__getitem__, reverse=True)
-            filled = set(order[: math.ceil(len(masked) / (steps - step))])
+            positions = [len(context.ids) + i for i in masked]
+            sure = [row[0][1] for row in rows]
+            filled = masks_to_fill(
+                network, p.reveal, positions, sure, step, steps, context.generator
+            )
+            changed = bool(filled)
             # 3) fill them; q is 1 for a token filled before the step whose q counts
-            exact = step == steps - 1 or p.q == "reveal"
+            exact = len(filled) == len(masked) or p.q == "reveal"
             spread = proposal_probs(logits, context.temperature, columns) if ratio else None
             for m, i in enumerate(masked):
                 table[i] = rows[m]

@@ -100,7 +100,7 @@ def foreign_ids(
     ours: Vocabulary, theirs: Vocabulary | None, config: DiffusionConfig, folder: Path
 ) -> set[int]:
     """Ids that must never be proposed: the mask, and those that are another token, or none, to the
-    target. Only added tokens may differ.
+    target. Only ids that are added tokens, or none, to both may differ.
 
     Raises:
         UserError: the drafter's tokens are not the target's.
@@ -110,7 +110,8 @@ def foreign_ids(
         return {config.mask_token_id}
     ids = ours.tokens.keys() | theirs.tokens.keys()
     other = {i for i in ids if ours.tokens.get(i) != theirs.tokens.get(i)}
-    wrong = sorted(i for i in other if i not in ours.added | theirs.added)
+    sides = (ours, theirs)
+    wrong = sorted(i for i in other if any(i in s.tokens and i not in s.added for s in sides))
     if wrong:
         table = "; ".join(
             f"id {i} is {ours.tokens.get(i)!r} to the target and {theirs.tokens.get(i)!r} to the"
