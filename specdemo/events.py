@@ -64,6 +64,8 @@ class Start(Event):
         target_pass: how the target's layers run: one operator after the other (``eager``), with
             compiled code between the products, or on a GPU as a graph captured once; ``scripted``
             or empty in older recordings.
+        target_step: whether a pass is this project's own (``fast``) or one of transformers' own
+            model (``general``); empty in older recordings. why_general: why it is, in words.
         why_host: where a race on a GPU is not captured as graphs, a sentence that says why.
     """
 
@@ -85,6 +87,8 @@ class Start(Event):
     ar_width: int = 1
     baseline_ms: float | None = None
     target_pass: Literal["", "graph", "compiled", "scripted", "eager"] = ""
+    target_step: Literal["", "fast", "general"] = ""
+    why_general: str = ""
     why_host: str = ""
     vocab: dict[str, str] = field(default_factory=dict)
 

@@ -312,7 +312,7 @@ def _captured(engine: Engine, cache: Any, width: int, repeats: int) -> dict[str,
 
     from ..engine.calibrate import median_ms
 
-    target = engine.target
+    target = engine.fast_target
     ids = torch.full((width,), 11, device=target.device)
     positions = torch.arange(cache.length, cache.length + width, device=target.device)
     seen = torch.ones(width, width, dtype=torch.bool, device=target.device).tril_()

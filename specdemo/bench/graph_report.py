@@ -52,7 +52,7 @@ class GraphReport:
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        target, rounds = self.engine.target, self.engine.rounds
+        target, rounds = self.engine.fast_target, self.engine.rounds
         group = target.shape.heads // target.shape.kv_heads
         self.attention: Attention = rounds.attention if rounds else DoubleAttention(group)
         self.capture: Capture = CudaCapture(target.device)
@@ -101,7 +101,7 @@ class GraphReport:
 
     def captures(self) -> Outcome:
         """Seconds to capture every graph a race may ask for."""
-        target, seconds = self.engine.target, {}
+        target, seconds = self.engine.fast_target, {}
         for slots in (slots for slots in SLOTS[:3] if slots <= slots_for(target.max_positions)):
             for width in (16, 64):
                 graphs = graphs_of(target, self.attention, self.capture, width, slots)
@@ -121,7 +121,7 @@ class GraphReport:
         """The same unlike rounds captured and operator by operator, bit for bit."""
         unequal = {
             f"{width} rows, {name}": replay_differs(
-                self.engine.target, self.attention, self.capture, width, sampling
+                self.engine.fast_target, self.attention, self.capture, width, sampling
             )
             for width in (16, 64)
             for name, sampling in PROCESSINGS.items()
@@ -130,7 +130,7 @@ class GraphReport:
 
     def places(self) -> Outcome:
         """Rows one a pass, in a chain and in a tree, behind contexts on both sides of all cuts."""
-        target = self.engine.target
+        target = self.engine.fast_target
         width = self.engine.rounds.width if self.engine.rounds else 16
         unequal = {}
         for context in (*CONTEXTS, *FAR):
@@ -143,7 +143,7 @@ class GraphReport:
 
     def costs(self) -> Outcome:
         """Milliseconds a width: of the device, and of a whole round as a lane runs it."""
-        target, device_ms, whole_ms = self.engine.target, {}, {}
+        target, device_ms, whole_ms = self.engine.fast_target, {}, {}
         for width in WIDTHS:
             graphs = graphs_of(target, self.attention, self.capture, width)
             whole_ms[str(width)] = round_ms(graphs, self.repeats)

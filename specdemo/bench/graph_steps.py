@@ -50,10 +50,10 @@ def capture_draft(engine: Engine, attention: Attention, capture: Capture, gamma:
     context = open_context(engine.loaded)
     if gamma > context.max_masks:
         return False
-    plain = graphs_of(engine.target, attention, run_eagerly, 16)
+    plain = graphs_of(engine.fast_target, attention, run_eagerly, 16)
     steps = DraftSteps(context, gamma, 15, True)
     graphs = LaneGraphs(
-        engine.target, plain.state.cache, 16, attention, capture, context.layer_ids, steps
+        engine.fast_target, plain.state.cache, 16, attention, capture, context.layer_ids, steps
     )
     graphs.verify(Processing())()
     assert graphs.extend is not None and graphs.fill is not None

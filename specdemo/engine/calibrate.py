@@ -19,7 +19,7 @@ from ..models.decoder import KVCache
 from .attention import COMPILED_SHORT, AttentionKind, LayoutInvariantAttention
 from .cost import CONTEXT, VERIFY_WIDTH, WIDTHS, CostModel, Measured
 from .pace import SLOW
-from .target import Target
+from .step import AnyTarget
 
 if TYPE_CHECKING:
     from ..models.block_drafter import BlockDrafter
@@ -42,7 +42,7 @@ class Ask(NamedTuple):
 
 @torch.inference_mode()
 def calibrate(
-    target: Target,
+    target: AnyTarget,
     widths: Sequence[int],
     threads: Sequence[int] = (),
     seconds: float = SECONDS,
@@ -86,7 +86,7 @@ def _use_threads(count: int) -> None:
 class _Passes:
     """The passes of :func:`calibrate`: what each took, and whether the threads changed a bit."""
 
-    def __init__(self, target: Target, widths: Sequence[int], levels: list[int]):
+    def __init__(self, target: AnyTarget, widths: Sequence[int], levels: list[int]):
         self.target, self.levels = target, levels
         self.prompt = _ids(target, 37, 101, CONTEXT)
         measured = [w for w in widths if w in {*ANCHORS, widths[0], widths[-1]}]
@@ -220,9 +220,9 @@ def interpolated(points: Mapping[int, float], widths: Sequence[int]) -> dict[int
     return out
 
 
-def equal_widths(target: Target) -> list[int]:
+def equal_widths(target: AnyTarget) -> list[int]:
     """Widths whose logits equal, bit for bit, those of ``VERIFY_WIDTH`` rows, however the rows are
-    shared out between passes.
+    shared out between passes; none where those of ``VERIFY_WIDTH`` itself do not.
 
     Three tokens are read one a pass, as one chain, and as a tree beside a branch that is rejected;
     behind a prompt that ends just before the eager attention is first cut in two, and, where the
@@ -233,14 +233,15 @@ def equal_widths(target: Target) -> list[int]:
     near = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
     target.prefill(near, prompt)
     readings = _Readings(target, near, text, prompt[:2])
-    widths = [w for w in WIDTHS if w == VERIFY_WIDTH or readings.agree(w, readings.forms(w))]
+    widths = [w for w in WIDTHS if readings.agree(w, readings.forms(w)) and readings.level(w)]
     long = COMPILED_SHORT - 1
-    if long + len(text) + WIDTHS[-1] > target.max_positions:
-        return widths
+    if VERIFY_WIDTH not in widths or long + len(text) + WIDTHS[-1] > target.max_positions:
+        return widths if VERIFY_WIDTH in widths else []
     cache = _repeated(target, near, len(prompt), long, spare=len(text))
     far = _Readings(target, cache, text, prompt[:2])
     # of each width its widest form alone: all of them double the time that this takes
-    return [w for w in widths if w == VERIFY_WIDTH or far.agree(w, far.forms(w)[-1:])]
+    widths = [w for w in widths if far.agree(w, far.forms(w)[-1:])]
+    return widths if VERIFY_WIDTH in widths else []
 
 
 class _Readings:
@@ -248,7 +249,7 @@ class _Readings:
     V]``; ``branch`` are the two tokens of a rejected one.
     """
 
-    def __init__(self, target: Target, cache: KVCache, text: list[int], branch: list[int]):
+    def __init__(self, target: AnyTarget, cache: KVCache, text: list[int], branch: list[int]):
         self.target, self.cache, self.length = target, cache, cache.length
         self.text, self.branch = text, branch
         self.reference = self.chain(VERIFY_WIDTH)
@@ -259,6 +260,13 @@ class _Readings:
 
     def agree(self, width: int, forms: Sequence[Callable[[int], torch.Tensor]]) -> bool:
         return all(torch.equal(form(width), self.reference) for form in forms)
+
+    def level(self, width: int) -> bool:
+        """Whether the same token has the same logits in every row of a pass, as siblings."""
+        self.cache.rollback(self.length)
+        tokens = [self.text[1]] * (width - 1)
+        rows = self.target.verify(self.cache, self.text[0], tokens, [-1] * len(tokens), width)[0]
+        return all(torch.equal(row, rows[1]) for row in rows[2:])
 
     def steps(self, width: int) -> torch.Tensor:
         self.cache.rollback(self.length)
@@ -280,21 +288,17 @@ class _Readings:
 
 
 def _repeated(
-    target: Target, content: KVCache, period: int, length: int, spare: int = 0
+    target: AnyTarget, content: KVCache, period: int, length: int, spare: int = 0
 ) -> KVCache:
     """A cache of ``length`` slots, and room for ``spare`` more and the widest pass, that holds the
     first ``period`` slots of ``content`` again and again: no long prompt need be read.
     """
     cache = target.new_cache(length + spare + WIDTHS[-1])
-    for start in range(0, length, period):
-        end = min(start + period, length)
-        cache.keys[:, :, start:end] = content.keys[:, :, : end - start]
-        cache.values[:, :, start:end] = content.values[:, :, : end - start]
-    cache.length = length
+    cache.repeat(content, period, length)
     return cache
 
 
-def _ids(target: Target, step: int, first: int, count: int, spare: int = 0) -> list[int]:
+def _ids(target: AnyTarget, step: int, first: int, count: int, spare: int = 0) -> list[int]:
     """Arbitrary token ids, no more than leave room for ``spare`` and the widest pass."""
     return [
         (step * i + first) % (target.vocab_size - 1)

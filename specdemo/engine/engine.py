@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ..errors import UserError
 from ..hardware import device_name, thread_counts
 from ..models.chat import prompt_ids
 from .calibrate import SECONDS, calibrate
 from .cost import CostModel, Measured
 from .pace import Pace
+from .step import AnyTarget, StepKind
 from .target import Target
 
 if TYPE_CHECKING:
@@ -37,16 +39,19 @@ class Engine:
         pace: changes the threads and corrects the costs; None: they stay as they are.
         keep: called with better costs by number of threads, as a race or :meth:`measure_again`
             found them, and whether they are sure.
+        why_general: why the target's passes run through transformers' own model, in words; empty:
+            they do not.
     """
 
     loaded: Loaded
-    target: Target
+    target: AnyTarget
     costs: CostModel
     rounds: DeviceRounds | None = None
     why_no_rounds: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     pace: Pace | None = None
     keep: Callable[[Measured], None] = lambda found: None
+    why_general: str = ""
 
     def begin_race(self) -> None:
         """All threads, if nothing else runs, and their costs."""
@@ -94,6 +99,25 @@ class Engine:
     def pass_kind(self) -> EnginePass:
         """How the target's layers run in a race."""
         return self.target.pass_kind if self.rounds is None else "graph"
+
+    @property
+    def fast_target(self) -> Target:
+        """The target, for what runs on the fast step alone.
+
+        Raises:
+            UserError: its passes run through transformers' own model.
+        """
+        if isinstance(self.target, Target):
+            return self.target
+        raise UserError(
+            "This needs a target whose passes are SpecDemo's own, and this one runs through"
+            f" transformers' own model ({self.why_general}); choose another pair."
+        )
+
+    @property
+    def step(self) -> StepKind:
+        """Whether a pass is ours or one of transformers' own model."""
+        return "fast" if isinstance(self.target, Target) else "general"
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of one user message, see :func:`.models.chat.prompt_ids`."""

@@ -5,10 +5,10 @@ profile already says what that would find.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -19,15 +19,20 @@ from .calibrate import calibrate, equal_widths
 from .check_target import check_against
 from .cost import Measured
 from .engine import Engine
+from .general.check import check_general, own_logits, text_ids
+from .general.target import GeneralTarget
 from .graphs.load import make_rounds
 from .pace import Pace
-from .profile import ProfileFile
+from .profile import Profile, ProfileFile
+from .step import AnyTarget, why_not_fast
 from .target import Target
 
 if TYPE_CHECKING:
     from ..models.fetch import Progress
     from ..models.load import Loaded
     from ..models.pairs import Pair
+
+_NOT_CAPTURED = "Passes through transformers' own model are not captured."
 
 
 def load_engine(
@@ -78,7 +83,11 @@ def check_without_weights(pair: Pair, progress: Progress | None = None) -> None:
 
     config, _ = check_target_folder(target_folder(pair, progress), pair)
     with torch.device("meta"):
-        Target(AutoModelForCausalLM.from_config(config))
+        model = AutoModelForCausalLM.from_config(config)
+        if why_not_fast(config):
+            GeneralTarget(model)
+        else:
+            Target(model)
 
 
 def make_engine(
@@ -105,13 +114,14 @@ def make_engine(
     threads = thread_counts(loaded.device)
     if torch.get_num_threads() != threads[0]:
         torch.set_num_threads(threads[0])
-    target = Target(loaded.model)
-    file = None
-    if profiles is not None:
-        shipped = os.environ.get("SPECDEMO_PROFILES")
-        file = ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
-    known = None if file is None or remeasure else file.read()
-    gap = known.gap if known else check_against(target, loaded.model)
+    shipped = os.environ.get("SPECDEMO_PROFILES")
+
+    def profile_of(target: AnyTarget) -> ProfileFile | None:
+        if profiles is None:
+            return None
+        return ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
+
+    target, why_general, file, known, gap = _checked_target(loaded, profile_of, remeasure)
     _load_drafters(loaded, drafters)
     if target.device.type == "cpu":
         use_huge_pages()
@@ -125,11 +135,70 @@ def make_engine(
     else:
         say("Measuring the target's passes", None)
         with torch.inference_mode():
-            costs = calibrate(target, equal_widths(target), threads)
+            costs = calibrate(target, _widths(target), threads)
         keep(costs)
     pace = Pace(costs)
-    rounds, why = make_rounds(target)
-    return Engine(loaded, target, pace.costs, rounds, why, pace=pace, keep=keep)
+    rounds, why = make_rounds(target) if isinstance(target, Target) else (None, _NOT_CAPTURED)
+    return Engine(
+        loaded, target, pace.costs, rounds, why, pace=pace, keep=keep, why_general=why_general
+    )
+
+
+class _Checked(NamedTuple):
+    """A target that computes what its model does: what the fast step lacks for it, its profile,
+    what that says, and the largest gap found.
+    """
+
+    target: AnyTarget
+    why_general: str
+    file: ProfileFile | None
+    known: Profile | None
+    gap: float
+
+
+def _checked_target(
+    loaded: Loaded, profile_of: Callable[[AnyTarget], ProfileFile | None], remeasure: bool
+) -> _Checked:
+    """The fast step where it computes what the model does, else the general one.
+
+    Raises:
+        UserError: neither does.
+    """
+    why = why_not_fast(loaded.model.config)
+    if not why:
+        with suppress(UserError):
+            fast = Target(loaded.model)
+            file = profile_of(fast)
+            known = None if file is None or remeasure else file.read()
+            gap = known.gap if known else check_against(fast, loaded.model)
+            return _Checked(fast, "", file, known, gap)
+        why = "its own code computes something else than the fast step"
+    target = GeneralTarget(loaded.model)
+    file = profile_of(target)
+    known = None if file is None or remeasure else file.read()
+    if known:
+        target.use_row_products()
+        return _Checked(target, why, file, known, known.gap)
+    ids = text_ids(loaded.tokenizer, target)
+    theirs = own_logits(target, ids)
+    target.use_row_products()
+    gap = check_general(target, ids, theirs)
+    return _Checked(target, why, file, known, gap)
+
+
+def _widths(target: AnyTarget) -> list[int]:
+    """See :func:`.calibrate.equal_widths`.
+
+    Raises:
+        UserError: there are none.
+    """
+    widths = equal_widths(target)
+    if not widths:
+        raise UserError(
+            f"With this target ({target.config.model_type}) a row's bits depend on its place in a"
+            " pass here, so that drafting could change the text; choose another target or dtype."
+        )
+    return widths
 
 
 def _load_drafters(loaded: Loaded, kinds: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
+import transformers
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..files import atomic_write
@@ -23,10 +24,11 @@ from ..paths import PACKAGE
 from .cost import VERIFY_WIDTH, WIDTHS, CostModel, Measured
 
 if TYPE_CHECKING:
-    from .target import Target
+    from .step import AnyTarget
 
 SOURCES = (
     "engine/*.py",
+    "engine/general/*.py",
     *(f"models/{name}.py" for name in ("decoder", "linear", "compiled", "kernels", "vectors")),
 )
 SAMPLES = 64  # values of each weight that tell it from another
@@ -92,7 +94,7 @@ class ProfileFile:
     that is only read.
     """
 
-    def __init__(self, target: Target, model: Any, folder: Path, shipped: Path | None = None):
+    def __init__(self, target: AnyTarget, model: Any, folder: Path, shipped: Path | None = None):
         self.made_for = identity(target, model)
         text = "\n".join(f"{name}={value}" for name, value in sorted(self.made_for.items()))
         name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
@@ -140,7 +142,7 @@ class ProfileFile:
             atomic_write(self.path, profile.model_dump_json(indent=1))
 
 
-def identity(target: Target, model: Any) -> dict[str, str]:
+def identity(target: AnyTarget, model: Any) -> dict[str, str]:
     """Everything that what is measured and checked depends on."""
     cuda = target.device.type == "cuda"
     return {
@@ -149,7 +151,8 @@ def identity(target: Target, model: Any) -> dict[str, str]:
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(target.device) if cuda else _short(cpu_facts()),
         "dtype": str(target.dtype).removeprefix("torch."),
-        "pass": target.pass_kind,
+        "pass": f"{type(target).__name__} {target.pass_kind}",
+        "transformers": transformers.__version__,
         "threads": "" if cuda else str(torch.get_num_threads()),
         "onednn": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
     }

@@ -151,6 +151,8 @@ def _start(
         ar_width=costs.ar_width,
         baseline_ms=costs.baseline_ms,
         target_pass=engine.pass_kind,
+        target_step=engine.step,
+        why_general=engine.why_general,
         why_host=why_host,
         vocab=engine.vocab(prompt_ids),
     )

@@ -29,7 +29,7 @@ from ..models.decoder import (
     whole_steps,
 )
 from ..models.linear import Linear
-from .attention import ATTENTIONS, AttentionKind, LayoutInvariantAttention, compiled_reads
+from .attention import ATTENTIONS, NEAR, AttentionKind, compiled_reads
 
 # From this position on a chunk has half the rows: each reads more keys, and Stop waits for a chunk,
 # which is to stay below a second on two cores.
@@ -60,6 +60,29 @@ def chunks(ids: list[int], position: int = 0) -> Iterator[list[int]]:
         size = CHUNK_ROWS if position + done < LONG else CHUNK_ROWS // 2
         yield ids[done : done + size]
         done += size
+
+
+def tree_rows(cache: KVCache, parent: list[int], width: int) -> tuple[list[int], torch.Tensor]:
+    """Of a pass of ``width`` rows, an anchor, its tree (``parent``: each node's, -1 is the anchor)
+    and padding that only sees itself: the rows' depths and which rows each sees, ``[w, w]`` bool.
+
+    Raises:
+        ValueError: the rows do not fit the width or the cache, or the draft is too deep to be
+            exact.
+    """
+    n = len(parent)
+    if n + 1 > width or cache.length + width > cache.capacity:
+        raise ValueError(f"{n} nodes, width {width}, {cache.length} of {cache.capacity} slots used")
+    depth = [0] * width
+    seen = torch.eye(width, dtype=torch.bool)
+    seen[: n + 1, 0] = True
+    for node, above in enumerate(parent):
+        depth[node + 1] = depth[above + 1] + 1
+        if above >= 0:
+            seen[node + 1] |= seen[above + 1]
+    if max(depth) > NEAR:
+        raise ValueError(f"a draft of depth {max(depth)}; at most {NEAR} is exact")
+    return depth, seen
 
 
 class Target:
@@ -198,21 +221,7 @@ class Target:
                 exact.
         """
         n = len(tokens)
-        if n + 1 > width or cache.length + width > cache.capacity:
-            raise ValueError(
-                f"{n} nodes, width {width}, {cache.length} of {cache.capacity} slots used"
-            )
-        depth = [0] * width
-        seen = torch.eye(width, dtype=torch.bool)
-        seen[: n + 1, 0] = True
-        for node, above in enumerate(parent):
-            depth[node + 1] = depth[above + 1] + 1
-            if above >= 0:
-                seen[node + 1] |= seen[above + 1]
-        if max(depth) > LayoutInvariantAttention.NEAR:
-            raise ValueError(
-                f"a draft of depth {max(depth)}; at most {LayoutInvariantAttention.NEAR} is exact"
-            )
+        depth, seen = tree_rows(cache, parent, width)
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(

@@ -99,19 +99,34 @@ class KVCache:
         """Keep the anchor's row and the rows of ``path`` (nodes of the draft, parents first) of the
         last pass, moved together; forget its other rows.
         """
-        first = self.length + 1
-        if path != list(range(len(path))):
-            source = torch.tensor([first + node for node in path], device=self.keys.device)
-            self.keys[:, :, first : first + len(path)] = self.keys[:, :, source]
-            self.values[:, :, first : first + len(path)] = self.values[:, :, source]
-        self.length = first + len(path)
+        first, n = self.length + 1, len(path)
+        if path != list(range(n)):
+            for slots in self.stored():
+                source = torch.tensor([first + node for node in path], device=slots.device)
+                slots[:, :, first : first + n] = slots[:, :, source]
+        self.length = first + n
 
     def copy_from(self, other: KVCache) -> None:
         """Commit what ``other`` has committed, in place of everything."""
-        n = other.length
-        self.keys[:, :, :n] = other.keys[:, :, :n]
-        self.values[:, :, :n] = other.values[:, :, :n]
-        self.length = n
+        self.repeat(other, other.length, other.length)
+
+    def repeat(self, other: KVCache, period: int, length: int) -> None:
+        """Commit ``length`` slots, the first ``period`` of ``other`` again and again, in place of
+        everything.
+        """
+        self.like(other)
+        for mine, theirs in zip(self.stored(), other.stored(), strict=True):
+            for start in range(0, length, max(period, 1)):
+                end = min(start + period, length)
+                mine[:, :, start:end] = theirs[:, :, : end - start]
+        self.length = length
+
+    def stored(self) -> list[torch.Tensor]:
+        """All that is stored, ``[layers, Hkv, capacity, D]`` each."""
+        return [self.keys, self.values]
+
+    def like(self, other: KVCache) -> None:
+        """Make room for the layers that ``other`` has; here they are the same."""
 
     def rollback(self, length: int) -> None:
         """Forget everything from slot ``length`` on.

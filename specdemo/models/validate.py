@@ -32,15 +32,7 @@ def check_target(config: Any, name: str) -> None:
         what = ", ".join(sorted(recurrent)) or text.model_type
         raise UserError(
             f"{name} keeps a recurrent state ({what}) that cannot forget rejected tokens; choose a"
-            " target with full attention in every layer."
-        )
-    window = (
-        getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
-    )
-    if kinds & set(SLIDING) or (window and not kinds):
-        raise UserError(
-            f"{name} attends in a sliding window of {window} tokens, which a static cache gets"
-            " wrong once the text is longer; choose a target with full attention in every layer."
+            " target that only attends."
         )
 
 

@@ -36,6 +36,8 @@ const TYPED = {
     hardware: str(e.hardware),
     dtype: str(e.dtype),
     target_pass: str(e.target_pass),
+    target_step: str(e.target_step),
+    why_general: str(e.why_general),
     why_host: str(e.why_host),
     weights: str(e.weights),
     prompt_tokens: list(e.prompt_ids).length,

@@ -73,6 +73,7 @@ export function factsOf({ sampling, ...start }) {
     start.hardware,
     start.dtype,
     start.target_pass && `${start.target_pass} pass`,
+    start.target_step === "general" && `through transformers' own model (${start.why_general})`,
     start.why_host && `not captured: ${start.why_host}`,
     start.weights,
   ];

@@ -1,0 +1,82 @@
+"""Matrix products of transformers' own model whose rows do not depend on how many others a pass
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from transformers.pytorch_utils import Conv1D
+
+from ...models.linear import Linear
+from .attention import RUNNING
+
+ROWS = 16  # of every product with a weight of an expert: how many choose it changes
+MOST = 64  # a pass with more rows is a prompt, read once for both lanes
+
+
+def use_row_products(model: nn.Module) -> None:
+    """Every linear layer of ``model`` multiplies by :class:`Linear`; modules that keep matrices of
+    their own, such as experts and routers, multiply in blocks of :data:`ROWS` rows.
+    """
+    for module in model.modules():
+        if isinstance(module, Conv1D):
+            _replace(module, _product(module.weight.T, module.bias))
+        elif isinstance(module, nn.Linear):
+            if type(module).forward is nn.Linear.forward:
+                _replace(module, _product(module.weight, module.bias))
+        elif not isinstance(module, nn.Embedding) and any(
+            weight.dim() > 1 for weight in module.parameters(recurse=False)
+        ):
+            _replace(module, _in_blocks(module.forward))
+
+
+def _replace(module: Any, forward: Callable) -> None:
+    module.forward = forward
+
+
+def _product(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable:
+    product = Linear(weight)
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        if not input.numel():
+            return F.linear(input, weight, bias)
+        return product(input) if bias is None else product(input) + bias
+
+    return forward
+
+
+def _in_blocks(inner: Callable) -> Callable:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        running = RUNNING.get(None)  # None: the model runs by itself
+        if running is None or running.kind == "masked":
+            return inner(*args, **kwargs)
+        with BlockProducts():
+            return inner(*args, **kwargs)
+
+    return forward
+
+
+class BlockProducts(TorchFunctionMode):
+    """Products of rows with one matrix always take :data:`ROWS` rows, padded with zeros."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in PRODUCTS and not kwargs and len(args) > 1 and args[1].dim() == 2:
+            rows = args[0].reshape(-1, args[0].shape[-1])
+            if 0 < len(rows) <= MOST:
+                n = len(rows)
+                blocks = F.pad(rows, (0, 0, 0, -n % ROWS)).split(ROWS)
+                out = torch.cat([func(block, *args[1:]) for block in blocks])[:n]
+                return out.view(*args[0].shape[:-1], -1)
+        return func(*args, **kwargs)
+
+
+PRODUCTS = (F.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
