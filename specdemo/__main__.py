@@ -19,6 +19,10 @@ COMMANDS = {  # name: (module, what it does)
     ),
     "models": ("specdemo.commands.models", "list the pairs and what is missing to run them"),
     "bench": ("specdemo.bench.cli", "measure methods on a file of prompts"),
+    "sweep": (
+        "specdemo.bench.sweep.cli",
+        "measure a method against one of its settings, as the papers' figures do",
+    ),
     "device": (
         "specdemo.bench.device",
         "measure this machine: trusted widths, pass times, a few checked races",

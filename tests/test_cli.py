@@ -23,7 +23,7 @@ from specdemo.terminal import Printer, verdict
 from specdemo.traces import load_trace, save_trace
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("race", "models", "bench", "device", "corpus", "train", "export")
+COMMANDS = ("race", "models", "bench", "sweep", "device", "corpus", "train", "export")
 
 
 def written(*files, program="specdemo"):
@@ -71,7 +71,7 @@ def test_every_command_explains_itself(command, capsys):
     assert "show this help" in said
 
 
-@pytest.mark.parametrize("command", ["bench", "device", "corpus", "train"])
+@pytest.mark.parametrize("command", ["bench", "sweep", "device", "corpus", "train"])
 def test_an_interrupt_while_a_command_is_imported_is_no_traceback(command, capsys, monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt

@@ -69,7 +69,7 @@ def charts(report: Report) -> list[tuple[str, go.Figure]]:
     ]
 
 
-def _figure(*traces: Any, **layout: Any) -> go.Figure:
+def make_figure(*traces: Any, **layout: Any) -> go.Figure:
     """Transparent, grey ink: readable on light and dark."""
     base = {
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -104,7 +104,7 @@ def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) 
         )
         for label, title, color, _ in _titles(report)
     ]
-    figure = _figure(*traces, barmode="group", yaxis={"title": axis, "rangemode": "tozero"})
+    figure = make_figure(*traces, barmode="group", yaxis={"title": axis, "rangemode": "tozero"})
     if line is not None:
         figure.add_hline(line, line_dash="dash", line_color=GREY)
     return figure
@@ -138,7 +138,7 @@ def accepted(report: Report) -> go.Figure:
         for label, title, color, mark in _titles(report)
         if (shares := report["table"][label][ALL]["accepted_at"])
     ]
-    return _figure(
+    return make_figure(
         *traces,
         xaxis={"title": "drafted tokens accepted, at least", "dtick": 1},
         yaxis={"title": "share of rounds", "range": [0, 1.02], "tickformat": ".0%"},
@@ -171,7 +171,7 @@ def beside(report: Report) -> go.Figure:
             "pattern": {"shape": ["" if row["own"] else "/" for row in timed]},
         },
     )
-    return _figure(
+    return make_figure(
         bar,
         showlegend=False,
         height=120 + 34 * len(timed),
@@ -199,7 +199,7 @@ def spread(report: Report) -> go.Figure:
                 marker={"color": color, "size": 4},
             )
         )
-    figure = _figure(
+    figure = make_figure(
         *traces, showlegend=False, yaxis={"title": "times plain decoding", "rangemode": "tozero"}
     )
     return figure.add_hline(1.0, line_dash="dash", line_color=GREY)
@@ -235,7 +235,7 @@ def scatter(report: Report) -> go.Figure:
             hoverinfo="skip",
         )
     )
-    return _figure(
+    return make_figure(
         *traces, xaxis={"title": "predicted speed-up"}, yaxis={"title": "measured speed-up"}
     )
 
@@ -260,4 +260,4 @@ def times(report: Report) -> go.Figure:
                 name=part, x=names, y=values, marker={"color": color, "pattern": {"shape": pattern}}
             )
         )
-    return _figure(*traces, barmode="stack", yaxis={"title": "milliseconds per token"})
+    return make_figure(*traces, barmode="stack", yaxis={"title": "milliseconds per token"})

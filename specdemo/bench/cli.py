@@ -111,32 +111,14 @@ def bench_main(args: argparse.Namespace) -> int:
     """
     from ..models.pairs import get_pair, with_drafter
 
-    if args.repeats < 1:
-        raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
     suite = load_suite(args.suite)
     prompts = suite.first(args.limit)
     configs, peers = parse_methods(args.methods), parse_peers(args.peers)
     if peers and args.temperature > 0:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    if args.seed + args.repeats - 1 > LAST_SEED:
-        raise UserError(
-            f"Repeat r samples with seed S + r, and the last seed there is is {LAST_SEED}; lower"
-            " --seed or --repeats."
-        )
-    for config in configs:
-        Request(
-            WARM_UP,
-            method=config.method,
-            params=dict(config.params),
-            sampling=sampling,
-            max_new_tokens=args.max_new_tokens,
-            rule=config.rule,
-        )
     pair = with_drafter(get_pair(args.pair), args.drafter)
-    for config in configs:
-        if why := METHODS[config.method].refuse_pair(pair):
-            raise UserError(why)
+    check_methods(pair, configs, sampling, args)
     plan = BenchPlan(
         suite=suite.name,
         sha256=suite.sha256,
@@ -164,6 +146,33 @@ def bench_main(args: argparse.Namespace) -> int:
     return code
 
 
+def check_methods(
+    pair: Pair,
+    configs: tuple[MethodConfig, ...],
+    sampling: Sampling,
+    args: argparse.Namespace,
+) -> None:
+    """Raises UserError: one of the methods cannot be asked so, or not of this pair."""
+    if args.repeats < 1:
+        raise UserError(f"--repeats must be at least 1, not {args.repeats}.")
+    if args.seed + args.repeats - 1 > LAST_SEED:
+        raise UserError(
+            f"Repeat r samples with seed S + r, and the last seed there is is {LAST_SEED}; lower"
+            " --seed or --repeats."
+        )
+    for config in configs:
+        Request(
+            WARM_UP,
+            method=config.method,
+            params=dict(config.params),
+            sampling=sampling,
+            max_new_tokens=args.max_new_tokens,
+            rule=config.rule,
+        )
+        if why := METHODS[config.method].refuse_pair(pair):
+            raise UserError(why)
+
+
 def _measure(
     pair: Pair,
     args: argparse.Namespace,
@@ -185,7 +194,7 @@ def _measure(
                 open_peers(engine, plan.peers, texts, args.max_new_tokens, say)
             )
         try:
-            with _progress_bar() as on_progress:
+            with progress_bar() as on_progress:
                 return measure(runners, prompts, plan, out, on_progress, peers), 0
         except KeyboardInterrupt:
             print(
@@ -196,7 +205,7 @@ def _measure(
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
     """A bar with the time left, on stderr."""
     bar = Progress(
         BarColumn(),

@@ -64,17 +64,23 @@ def fragment(report: Report) -> str:
     return _render("fragment.html.j2", report)
 
 
-def _render(template: str, report: Report, **more: Any) -> str:
-    environment = Environment(
+def environment() -> Environment:
+    """Of the templates: every text is escaped, and a field that is missing is an error."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "times": times, "percent": percent}
-    environment.filters["title_of"] = lambda label: report["methods"][label]["title"]
-    return environment.get_template(template).render(
+    made.filters |= {"number": number, "times": times, "percent": percent}
+    return made
+
+
+def _render(template: str, report: Report, **more: Any) -> str:
+    made = environment()
+    made.filters["title_of"] = lambda label: report["methods"][label]["title"]
+    return made.get_template(template).render(
         report=report,
         columns=[ALL, *report["categories"]],
         best=_best_speedups(report),
@@ -103,32 +109,31 @@ def _best_speedups(report: Report) -> dict[str, float]:
 
 def _facts(report: Report) -> dict[str, str]:
     """How it was measured: what each fact is called, and the fact."""
-    environment, plan = report["environment"], report["plan"]
-    idle = {True: "yes", False: "no", None: "unknown"}[environment["idle"]]
-    versions = {**environment["versions"], "python": environment["python"]}
-    warm_up = ", ".join(f"{seconds:.1f} s" for seconds in environment["warm_up_seconds"])
-    load = ", ".join(number(value) for value in environment["load_at_start"])
+    measured, plan = report["environment"], report["plan"]
+    idle = {True: "yes", False: "no", None: "unknown"}[measured["idle"]]
+    versions = {**measured["versions"], "python": measured["python"]}
+    warm_up = ", ".join(f"{seconds:.1f} s" for seconds in measured["warm_up_seconds"])
+    load = ", ".join(number(value) for value in measured["load_at_start"])
     facts = {
-        "hardware": f"{environment['hardware']} ({environment['system']})",
-        "dtype": environment["dtype"],
+        "hardware": f"{measured['hardware']} ({measured['system']})",
+        "dtype": measured["dtype"],
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "pair": environment["pair"],
+        "pair": measured["pair"],
         "prompts": f"{plan['prompts']} of {plan['suite']}, sha256 {plan['sha256']}",
         "run": (
             f"{plan['repeats']} repeats, at most {plan['max_new_tokens']} new tokens, sampling"
             f" {', '.join(f'{name} {value}' for name, value in plan['sampling'].items())}"
         ),
-        "commit": ", ".join(environment["commits"]) or "unknown",
+        "commit": ", ".join(measured["commits"]) or "unknown",
         "started": (
-            f"{environment['started']} ({environment['sessions']} session(s), warm-up {warm_up},"
+            f"{measured['started']} ({measured['sessions']} session(s), warm-up {warm_up},"
             " not counted)"
         ),
         "machine otherwise idle": (
-            f"{idle} (load at start {load}; other programs used"
-            f" {percent(environment['other_load'])})"
+            f"{idle} (load at start {load}; other programs used {percent(measured['other_load'])})"
         ),
         "one pass of the target, ms by rows": ", ".join(
-            f"{rows}: {ms:.2f}" for rows, ms in (environment["cost_ms"] or {}).items()
+            f"{rows}: {ms:.2f}" for rows, ms in (measured["cost_ms"] or {}).items()
         ),
     }
     for label, method in report["methods"].items():
