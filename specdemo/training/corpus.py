@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from .data import write_shard
 from .progress import progress_bar
 
 SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
+MAX_TEMPERATURE = 5.0
 TOO_SHORT_TO_LOOP = 8  # tokens; too few 4-grams to tell
 TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 
@@ -62,6 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=DEGENERATE,
         help="drop answers whose share of distinct 4-grams is lower",
+    )
+    parser.add_argument(
+        "--temperatures",
+        type=float,
+        nargs="+",
+        default=list(TEMPERATURES),
+        metavar="T",
+        help="each row's answers are written at one of these; repeats count (default %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default=None)
@@ -107,6 +117,7 @@ def write_corpus(
     limit: float,
     seed: int,
     compile: bool = False,
+    temperatures: Sequence[float] = TEMPERATURES,
 ) -> dict[str, Any]:
     """Write shards until ``rows`` rows were written in all; returns the counts that also stand in
     ``corpus.json``.
@@ -116,7 +127,14 @@ def write_corpus(
     out.mkdir(parents=True, exist_ok=True)
     about_file = out / "corpus.json"
     about = _read_about(
-        about_file, {"row": length, "target": loaded.pair.title, "seed": seed, "batch": batch}
+        about_file,
+        {
+            "row": length,
+            "target": loaded.pair.title,
+            "seed": seed,
+            "batch": batch,
+            "temperatures": list(temperatures),
+        },
     )
     writer = Writer(loaded.model, batch, length, compile)
     with progress_bar("corpus", rows) as update:
@@ -125,11 +143,9 @@ def write_corpus(
             # 1) The target writes one batch; its randomness is a function of (seed, batch).
             rng = np.random.default_rng([seed, number])
             forced, phase = opening_rows(chat, ids, batch, length, rng)
-            temperatures = torch.tensor(rng.choice(TEMPERATURES, batch), dtype=torch.float32)
+            drawn = torch.tensor(rng.choice(temperatures, batch), dtype=torch.float32)
             noise = torch.Generator(writer.device).manual_seed(seed * 1_000_003 + number)
-            tokens, answer = (
-                x.numpy() for x in writer.write(forced, temperatures, noise, chat, phase)
-            )
+            tokens, answer = (x.numpy() for x in writer.write(forced, drawn, noise, chat, phase))
             # 2) What is worth keeping becomes a shard.
             keep = np.array(
                 [worth_keeping(t, a, limit) for t, a in zip(tokens, answer, strict=True)]
@@ -156,15 +172,17 @@ def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     if not file.exists():
         return about
     try:
-        about = {**about, **json.loads(file.read_text())}
+        # a corpus from before temperatures could be chosen says nothing about them
+        stored = {"temperatures": list(TEMPERATURES), **json.loads(file.read_text())}
+        about = {**about, **stored}
     except (ValueError, TypeError):
         raise UserError(
             f"{file} is damaged, so nothing can be added to that corpus; choose another --out."
         ) from None
-    if any(about[name] != wanted[name] for name in ("row", "seed", "batch")):
+    if any(about[name] != wanted[name] for name in ("row", "seed", "batch", "temperatures")):
         raise UserError(
-            f"{file.parent} holds a corpus of other settings (length, seed or batch); choose"
-            " another --out."
+            f"{file.parent} holds a corpus of other settings (length, seed, batch or temperatures);"
+            " choose another --out."
         )
     return about
 
@@ -175,6 +193,8 @@ def corpus_main(args: argparse.Namespace) -> int:
         raise UserError(f"--rows and --batch must be at least 1, --length at least {SHORTEST}.")
     if not 0 <= args.seed <= LAST_SEED:
         raise UserError(f"--seed must be from 0 to {LAST_SEED:,}, not {args.seed}.")
+    if not all(0 <= t <= MAX_TEMPERATURE for t in args.temperatures):
+        raise UserError(f"--temperatures must be from 0 to {MAX_TEMPERATURE:g}.")
     if not 0 <= args.unique <= 1:  # NaN is never between them
         raise UserError(f"--unique is a share, 0 to 1, not {args.unique}.")
     if Path(args.out).exists() and not Path(args.out).is_dir():
@@ -217,6 +237,7 @@ def _corpus(args: argparse.Namespace) -> int:
         args.unique,
         args.seed,
         args.compile,
+        args.temperatures,
     )
     print(
         f"{about['kept']} of {about['written']} rows kept in {args.out};"

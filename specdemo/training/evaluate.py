@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from .markov import Chain
 from .objectives import ROW_MULTIPLE, chunk_rows, pad_rows
+from .overlap import Overlap
 from .packed import HiddenStateTaps, packed_blocks
 
 ANCHORS_AT_ONCE = 128
@@ -140,6 +141,19 @@ class Evaluator:
         """``[A]`` right tokens in a row after ``revealed`` true ones, for ``anchors [A]`` of one
         row ``tokens [L]``, drafted in one pass.
         """
+        hidden, ids, truth, masked = self._fill(tokens, anchors, features, revealed)
+        if self.chain is not None:
+            ids = self.chain.guess(hidden, ids, masked)
+        else:
+            ids = torch.where(masked, self._first_choice(hidden), ids)
+        return (ids == truth)[: len(anchors), revealed + 1 :].long().cumprod(-1).sum(-1)
+
+    def _fill(
+        self, tokens: torch.Tensor, anchors: torch.Tensor, features: torch.Tensor, revealed: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The drafter's states ``[A, B, H]``, and ``[A, B]``: ids, the true tokens (-1 behind the
+        row's end), masks. ``A`` is padded to a whole step.
+        """
         B, L, A = self.depth + 1, len(tokens), len(anchors)
         anchors = torch.cat((anchors, anchors[-1:].expand(-A % ROW_MULTIPLE)))
         slots = torch.arange(B, device=tokens.device)
@@ -148,11 +162,23 @@ class Evaluator:
         ids, masked = truth.clamp(min=0), slots.expand(truth.shape) > revealed
         with self._autocast():
             hidden = packed_blocks(self.net, self.embedding, features, ids, masked, anchors[None])
-        if self.chain is not None:
-            ids = self.chain.guess(hidden[0], ids[0], masked[0])[None]
-        else:
-            ids = torch.where(masked, self._first_choice(hidden), ids)
-        return (ids == truth)[0, :A, revealed + 1 :].long().cumprod(-1).sum(-1)
+        return hidden[0], ids[0], truth[0], masked[0]
+
+    @torch.no_grad()
+    def _overlap(
+        self,
+        tokens: torch.Tensor,
+        anchors: torch.Tensor,
+        features: torch.Tensor,
+        last: torch.Tensor,
+        answer: torch.Tensor,
+        into: Overlap,
+    ) -> None:
+        """Add the position-wise acceptance of blocks at ``anchors [A]`` of one row."""
+        hidden = self._fill(tokens, anchors, features, 0)[0]
+        padded = torch.cat((anchors, anchors.new_full((len(hidden) - len(anchors),), len(answer))))
+        whole_head = self.target.get_output_embeddings().weight
+        into.add(hidden, last, padded, answer, whole_head, self.vocab_ids)
 
     @torch.no_grad()
     def ar_runs(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -174,12 +200,14 @@ class Evaluator:
             revealed: also the mean right tokens after that many true tokens were shown, over every
                 ``REVEALED_STRIDE``-th anchor.
         Returns:
-            ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean}}`` with
-            scores as in :class:`Rounds`.
+            ``{"all": scores, "by_category": {name: scores}, "after_revealed": {l: mean},
+            "expected_acceptance": [by slot]}`` with scores as in :class:`Rounds`, the last two with
+            ``revealed`` alone (:mod:`.overlap`).
         """
         total = Rounds()
         parts: dict[str, Rounds] = {}
         after: dict[int, list[int]] = {l: [] for l in revealed}
+        overlap = Overlap(self.depth) if revealed else None
         taps = None if kind == "ar" else HiddenStateTaps(self.target, self.net.layer_ids)
         self.refresh_head()
         try:
@@ -188,7 +216,7 @@ class Evaluator:
             ):
                 row = row[: int(np.flatnonzero(mask)[-1]) + 1] if mask.any() else row[:1]
                 mask = mask[: len(row)]
-                run = self._row_runs(row, mask, taps, after)
+                run = self._row_runs(row, mask, taps, after, overlap)
                 for into in (total, parts.setdefault(name, Rounds())):
                     add_rounds(run, mask, into)
         finally:
@@ -198,7 +226,8 @@ class Evaluator:
             "all": total.scores(self.depth),
             "by_category": {name: r.scores(self.depth) for name, r in sorted(parts.items())},
         }
-        if revealed:
+        if overlap:
+            scores["expected_acceptance"] = overlap.means()
             scores["after_revealed"] = {
                 str(l): round(float(np.mean(runs)), 4) if runs else None
                 for l, runs in after.items()
@@ -211,9 +240,10 @@ class Evaluator:
         mask: np.ndarray,
         taps: HiddenStateTaps | None,
         after: dict[int, list[int]],
+        overlap: Overlap | None,
     ) -> np.ndarray:
         """``[L]`` right tokens in a row from each anchor of ``row [L]`` under ``mask [L]``; adds
-        those after revealed tokens to ``after``.
+        those after revealed tokens to ``after`` and the position-wise acceptance to ``overlap``.
 
         Args:
             taps: of the target; None for an autoregressive drafter.
@@ -223,11 +253,15 @@ class Evaluator:
         if taps is None:
             return self.ar_runs(tokens).cpu().numpy()
         # the padding stands behind every anchor and is never seen
-        features = taps.forward(pad_rows(tokens)[None])[0]
+        features, last = taps.forward(pad_rows(tokens)[None])
         anchors = torch.from_numpy(np.flatnonzero(mask)).to(device)
         run = torch.zeros(len(row), dtype=torch.long, device=device)
         for some in anchors.split(ANCHORS_AT_ONCE):
             run[some] = self.block_runs(tokens, some, features)
+        if overlap:
+            answer = torch.from_numpy(mask).to(device)
+            for some in anchors[::REVEALED_STRIDE].split(ANCHORS_AT_ONCE):
+                self._overlap(tokens, some, features, last[0], answer, overlap)
         for l, runs in after.items():
             usable = anchors[::REVEALED_STRIDE]
             usable = usable[usable + l + 1 < len(row)]

@@ -36,6 +36,11 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
         if lengths
         else ""
     )
+    recipe = (
+        f"loss {s['loss']}, shares of blocks {' / '.join(f'{x:g}' for x in _shares(s))} (anchor"
+        f" alone / variable prefix, β {s['beta']:g} / random), γ_d"
+        f" {format(s['gamma_d'], 'g') if s['gamma_d'] else 'by block size'}"
+    )
     rows = {
         "parameters": (
             f"{facts['parameters'] / 1e6:.1f} M beside the target's own embedding and head"
@@ -54,7 +59,13 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
             f" labels {s['mix']:g}"
         ),
     }
+    if s["kind"] not in ("ar", "markov"):
+        rows["blocks and loss"] = recipe
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _shares(settings: dict[str, Any]) -> tuple[float, ...]:
+    return tuple(settings["shares"]) or DRAFTER_KINDS[settings["kind"]].block_shares
 
 
 def _scores(scores: dict[str, Any]) -> list[str]:
@@ -74,6 +85,16 @@ def _scores(scores: dict[str, Any]) -> list[str]:
             f"| {label} | {row['rounds']} | {row['tokens_per_round']:.2f} |"
             f" {row['accepted_per_round']:.2f} | {some} |"
         )
+    if shares := scores.get("expected_acceptance"):
+        some = ", ".join(
+            f"{j}: {shares[j - 1]:.3f}"
+            for j in (1, 2, 3, 4, 6, 8, 12, 15)
+            if j <= len(shares) and shares[j - 1] is not None
+        )
+        lines += [
+            "",
+            f"α̃_j (SpecDiff-2 Eq. 4: Σ P·q along this text, temperature 1) by slot: {some}.",
+        ]
     if after := scores.get("after_revealed"):
         means = ", ".join(f"{l}: {mean:.2f}" for l, mean in after.items() if mean is not None)
         lines += [

@@ -61,6 +61,25 @@ def random_masks(
     return masked, t
 
 
+def nelbo_masks(
+    anchors: int, block_size: int, generator: torch.Generator | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """MDLM's forward process as its bound needs it: ``([A, B] bool masks, [A, B] weights)``, each
+    slot after the anchor masked with probability t and then weighted 1/t, nothing forced or cut, so
+    that every slot's expected weight is 1.
+
+    The blocks' t are evenly spread over (0, 1] from one random offset, as MDLM draws them, which
+    takes variance away and leaves each of them uniform.
+    """
+    offset = torch.rand((), generator=generator, dtype=torch.float64)
+    t = 1 - (torch.arange(anchors) + offset) / anchors
+    t = t[torch.randperm(anchors, generator=generator)].clamp(min=1e-9).float()
+    noise = torch.rand(anchors, block_size, generator=generator)
+    noise[:, 0] = 2.0  # the anchor is always known
+    masked = noise < t[:, None]
+    return masked, masked / t[:, None]
+
+
 def prefix_weights(visible: torch.Tensor, block_size: int, gamma_d: float) -> torch.Tensor:
     """``[A, B]`` weights exp(-(k - l - 1) / gamma_d) for slots k > l, 0 elsewhere (DFlash with l =
     0; D²SD Eq. 7).
@@ -171,6 +190,20 @@ def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     draft vocabulary.
     """
     return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
+
+
+def per_block_ce(
+    score: torch.Tensor, weight: torch.Tensor, block: torch.Tensor, blocks: int
+) -> torch.Tensor:
+    """D²SD's Eq. 7: −Σ w·score / Σ w over each block's own rows, then the mean over the blocks with
+    a weight.
+
+    Args:
+        score, weight: ``[R]``. block: ``[R]`` int64, which of ``blocks`` the row belongs to.
+    """
+    total = weight.new_zeros(blocks).index_add(0, block, weight)
+    share = weight / total[block].clamp(min=1e-6)
+    return -(share * score).sum() / (total > 0).sum().clamp(min=1)
 
 
 def streak_loss(

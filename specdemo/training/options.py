@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
 from .compiling import worth_compiling
 from .markov import RANK
+from .recipes import LABELS, add_loss_options, apply_preset, check_recipe
 from .settings import Settings
 
-LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 # what --start takes besides a drafter folder
 STARTS = ("random", "target-layers")
 # options that a resumed run keeps; asking for another value is refused
@@ -31,7 +32,12 @@ KEPT = (
     "average",
     "reuse",
     "keep",
+    "shares",
+    "beta",
+    "gamma_d",
+    "loss",
     "inverse_t",
+    "exact_from",
     "seed",
     "start",
     "draft_vocab",
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m specdemo train``."""
     _add_run_options(parser.add_argument_group("the run"))
     _add_drafter_options(parser.add_argument_group("the drafter"))
-    _add_loss_options(parser.add_argument_group("blocks and loss"))
+    add_loss_options(parser.add_argument_group("blocks and loss"))
     _add_rate_options(parser.add_argument_group("learning rate"))
     _add_evaluation_options(parser.add_argument_group("evaluation"))
 
@@ -89,6 +95,13 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=default.save_minutes,
         help="minutes from one checkpoint to the next (default %(default)g)",
+    )
+    group.add_argument(
+        "--keep-every",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="also write the drafter as it is every so many steps, to OUT/steps (default: never)",
     )
     group.add_argument("--seed", type=int, default=0)
     group.add_argument("--device", default=None)
@@ -158,46 +171,6 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_loss_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=[],
-        metavar="N",
-        help=(
-            "slots of the blocks it trains on, one drawn a step, repeats count (default: the block"
-            " size)"
-        ),
-    )
-    group.add_argument(
-        "--streak-from",
-        type=float,
-        default=-1.0,
-        metavar="SHARE",
-        help=(
-            "share of the budget after which the loss is the streak (default: by kind, see"
-            " docs/training.md)"
-        ),
-    )
-    group.add_argument(
-        "--labels",
-        choices=LABELS,
-        default="mix",
-        help="true tokens, the target's distribution, or half of each",
-    )
-    group.add_argument(
-        "--batch",
-        type=int,
-        default=0,
-        help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)",
-    )
-    group.add_argument("--anchors", type=int, default=48, help="blocks a sequence")
-    group.add_argument(
-        "--inverse-t", action="store_true", help="weigh randomly masked blocks by 1/t as MDLM does"
-    )
-
-
 def _add_rate_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--lr",
@@ -258,8 +231,8 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
     Raises:
         UserError: a value is out of range, or does not go with the kind.
     """
-    kind = args.kind or "block"
     check_ranges(args)
+    kind = args.kind or "block"
     about = DRAFTER_KINDS[kind]
     settings = Settings(
         kind=kind,
@@ -269,7 +242,12 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         anchors=args.anchors,
         lr=args.lr or (about.learning_rate if args.start in STARTS else about.finetune_rate),
         mix=LABELS[args.labels],
+        shares=tuple(args.shares),
+        beta=args.beta,
+        gamma_d=args.gamma_d,
+        loss=args.loss,
         inverse_t=args.inverse_t,
+        exact_from=args.exact_from,
         lengths=tuple(args.lengths),
         streak_from=args.streak_from,
         decay_from=args.decay_from,
@@ -300,6 +278,10 @@ LIMITS: dict[str, tuple[float, float]] = {
     "lr": (0, 1),
     "eval_rows": (1, 10**6),
     "streak_from": (-1, 1),
+    "exact_from": (0, 1),
+    "beta": (0, 1),
+    "gamma_d": (0, 1000),
+    "keep_every": (0, 10**9),
     "decay_from": (0, 1),
     "average": (0, 0.999999),
     "reuse": (0, 1000),
@@ -308,7 +290,10 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 
 def check_ranges(args: argparse.Namespace) -> None:
-    """Raises UserError: a number is out of its range, or does not go with the kind."""
+    """Raises UserError: a number is out of its range, or options do not go together. A preset's
+    values are put in their places first.
+    """
+    apply_preset(args, defaults())
     for name, (low, high) in LIMITS.items():
         if not low <= (value := getattr(args, name)) <= high:  # NaN is never between them
             raise UserError(
@@ -318,10 +303,14 @@ def check_ranges(args: argparse.Namespace) -> None:
         raise UserError("--minutes must be above 0.")
     if args.block_size == 1:
         raise UserError("--block-size must be at least 2: an anchor and a mask.")
-    if args.lengths and args.kind == "ar":
-        raise UserError("An autoregressive drafter has no blocks; leave --lengths out.")
-    if args.lengths and min(args.lengths) < 2:
-        raise UserError("--lengths must be at least 2: an anchor and a mask.")
+    check_recipe(args)
+
+
+def defaults() -> argparse.Namespace:
+    """What every option has where it is not given."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args([])
 
 
 def resumed_settings(args: argparse.Namespace, state: dict[str, Any]) -> Settings:
@@ -349,17 +338,15 @@ def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
     than dropped.
     """
     had = {
-        **state["settings"],
+        **asdict(Settings.from_checkpoint(state["settings"])),
         "layers": state["config"]["num_hidden_layers"],
         "block_size": state["config"].get("block_size"),
         # a checkpoint from before they were kept says nothing about them
         **(state.get("given") or {name: getattr(args, name) for name in GIVEN}),
     }
     had["labels"] = next(name for name, mix in LABELS.items() if mix == had["mix"])
-    had["lengths"] = list(had.get("lengths", ()))
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for name, default in vars(parser.parse_args([])).items():
+    had |= {name: list(had[name]) for name in ("lengths", "shares")}
+    for name, default in vars(defaults()).items():
         if name in KEPT and getattr(args, name) not in (default, had.get(name)):
             raise UserError(
                 f"The run in {args.resume} has --{name.replace('_', '-')} {had.get(name)}, which a"

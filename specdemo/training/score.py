@@ -33,7 +33,7 @@ from .eval_text import corpus_passages
 from .evaluate import Evaluator, Passages
 from .initialize import resumed_network
 from .settings import Settings
-from .train import checked_split, write_drafter
+from .train import REVEALED, checked_split, write_drafter
 
 BOOTSTRAPS = 2000
 
@@ -67,12 +67,12 @@ def read_candidate(folder: Path, device: torch.device) -> Candidate:
 
 
 def rounds_by_row(
-    loaded: Loaded, net: Any, passages: Passages, chain: int
+    loaded: Loaded, net: Any, passages: Passages, chain: int, revealed: tuple[int, ...] = ()
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """``[rows, 2]`` rounds and tokens of every row, and the scores over all of them.
 
     Args:
-        chain: drafts a round.
+        chain: drafts a round. revealed: see :meth:`.Evaluator.evaluate`.
     """
     vocab = None if net.draft_vocab is None else net.draft_vocab.long().to(loaded.device)
     head = loaded.model.get_output_embeddings().weight
@@ -81,7 +81,8 @@ def rounds_by_row(
     rows = [str(i) for i in range(len(passages.category))]
     kind = "ar" if isinstance(net, ArDrafter) else "block"
     evaluator = Evaluator(loaded.model, net, head, vocab, chain, precision)
-    scores = evaluator.evaluate(Passages(passages.tokens, passages.answer, rows), kind)
+    named = Passages(passages.tokens, passages.answer, rows)
+    scores = evaluator.evaluate(named, kind, () if kind == "ar" else revealed)
     by_row = [scores["by_category"][row] for row in rows]
     counts = [[r["rounds"], round(r["rounds"] * r["tokens_per_round"])] for r in by_row]
     return np.array(counts, dtype=np.int64), scores
@@ -210,7 +211,10 @@ def score(args: argparse.Namespace) -> None:
         print("|---|---|---|")
         base = None
         for candidate in candidates:
-            counts, scores[name] = rounds_by_row(loaded, candidate.net, passages, args.chain)
+            revealed = REVEALED if args.export and candidate is candidates[-1] else ()
+            counts, scores[name] = rounds_by_row(
+                loaded, candidate.net, passages, args.chain, revealed
+            )
             print(line(candidate.name, counts, base), flush=True)
             base = counts if base is None else base
     if args.export:

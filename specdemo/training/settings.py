@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
+
+LossName = Literal["weighted", "per-block", "nelbo"]
+LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 @dataclass
@@ -24,9 +27,12 @@ class Settings:
     weight_decay: float = 0.01
     clip: float = 1.0
     mix: float = 0.0  # 0 hard labels, 1 the target's distribution
+    # shares of blocks with the anchor alone, a variable prefix, random masks; none = by kind
+    shares: tuple[float, ...] = ()
+    loss: LossName = "weighted"  # how the slots' cross-entropies are averaged
     beta: float = 0.9  # variable prefix: Pr(l) ∝ beta^l
     gamma_d: float = 0.0  # decay of the position weights, 0 = by block size
-    inverse_t: bool = False  # MDLM's 1/t
+    inverse_t: bool = False  # MDLM's 1/t, cut at 8
     # share of the budget after which the loss is the streak, below 0: by kind
     streak_from: float = -1.0
     exact_from: float = 0.5  # kind streak: from this share of the budget the exact form
@@ -42,11 +48,12 @@ class Settings:
     @classmethod
     def from_checkpoint(cls, stored: dict[str, Any]) -> Settings:
         """Settings as a checkpoint keeps them: JSON, and of earlier versions, which had fields
-        that no command could set and lacked ``lengths``.
+        that no command could set and lacked others.
         """
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in stored.items() if name in known}
-        return cls(**{**values, "lengths": tuple(stored.get("lengths", ()))})
+        lists = {name: tuple(stored.get(name) or ()) for name in ("lengths", "shares")}
+        return cls(**{**values, **lists})
 
     def progress(self, step: int, seconds: float) -> float:
         """Share of the budget used after so many steps and seconds, at most 1."""

@@ -138,7 +138,10 @@ class StepLoss:
         token, a variable prefix, random masks.
         """
         s = self.settings
-        shares = torch.tensor(DRAFTER_KINDS[s.kind].block_shares, dtype=torch.float64)
+        if s.loss == "nelbo":  # of random masks alone
+            return objectives.nelbo_masks(blocks, B, generator)
+        kinds_shares = s.shares or DRAFTER_KINDS[s.kind].block_shares
+        shares = torch.tensor(kinds_shares, dtype=torch.float64)
         which = torch.multinomial(shares, blocks, replacement=True, generator=generator)
         prefix = objectives.visible_prefix(blocks, B, s.beta, generator)
         visible = torch.where(which == 1, prefix, 0)
@@ -232,7 +235,7 @@ class StepLoss:
 
         # 5) Reduce.
         if not streak:
-            loss = objectives.weighted_ce(score, self.to_device(weight[keep_cpu]))
+            loss = self._reduce(score, self.to_device(weight[keep_cpu]), keep, batch)
             return StepResult(loss, hit_share, batch.anchor_count)
         slots = weight.shape[-1]
         alive, scored = (
@@ -245,6 +248,24 @@ class StepLoss:
             else objectives.streak_loss(logq, alive, scored, score)
         )
         return StepResult(loss, hit_share, batch.anchor_count)
+
+    def _reduce(
+        self,
+        score: torch.Tensor,
+        weight: torch.Tensor,
+        keep: tuple[torch.Tensor, ...],
+        batch: BlockBatch,
+    ) -> torch.Tensor:
+        """The mean cross-entropy of the settings' ``loss`` over rows ``[R]`` that stand at ``keep``
+        in the batch.
+        """
+        if self.settings.loss == "per-block":
+            N, A = batch.anchors.shape
+            return objectives.per_block_ce(score, weight, keep[0] * A + keep[1], N * A)
+        if self.settings.loss == "nelbo":  # by token, masked or not: what the bound is a mean over
+            tokens = int((batch.labels[..., 1:] >= 0).sum())
+            return -(weight * score).sum() / max(tokens, 1)
+        return objectives.weighted_ce(score, weight)
 
     def markov(self, step: int, progress: float) -> StepResult:
         """The Markov head's cross-entropy, see :func:`.markov.markov_loss`; the block drafter below

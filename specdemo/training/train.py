@@ -27,6 +27,7 @@ from .evaluate import Evaluator, Passages
 from .initialize import BLOCK, initial_network, resumed_network
 from .model_card import write_card
 from .options import GIVEN, add_arguments, check_ranges, output_dir, resumed_settings, settings_of
+from .recipes import PRESETS, check_corpus
 from .settings import Settings
 from .trainer import Trainer
 
@@ -67,6 +68,9 @@ def train(
     trainer.evaluate = lambda: {
         "tokens_per_round": evaluator.evaluate(some, settings.kind)["all"]["tokens_per_round"]
     }
+
+    trainer.keep_every = args.keep_every
+    trainer.write_out = lambda: write_step(trainer, out)
 
     # 3) Say what it will take, then train.
     speed = matrix_speed(loaded.device, loaded.dtype)
@@ -195,6 +199,15 @@ def evaluation_text(
     )
 
 
+def write_step(trainer: Trainer, out: Path) -> None:
+    """The drafter as it is now, in ``out/steps``: for accuracy against steps, see
+    :mod:`.score`.
+    """
+    kind = trainer.settings.kind
+    card = f"# Drafter of kind {kind} after {trainer.step} steps\n\nNot evaluated."
+    save_drafter(trainer.net, out / "steps" / f"{trainer.step:07d}", card)
+
+
 def write_drafter(
     net: Any, folder: Path, facts: dict[str, Any], curve: list[dict[str, Any]]
 ) -> None:
@@ -233,6 +246,9 @@ def train_main(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace, out: Path) -> int:
     prompts = load_prompts(args.prompts).prompts if args.prompts else None
     corpus = read_corpus(args.corpus)
+    check_corpus(args.preset, corpus.about)
+    if args.preset:
+        print(f"Preset {args.preset}: {PRESETS[args.preset].beyond}.")
     loaded = load_target(get_pair(args.pair), device=args.device)
     facts = train(loaded, corpus, args, out, prompts)
     if more := facts.get("nothing_left"):

@@ -67,6 +67,9 @@ class Trainer:
     ):
         self.net, self.settings, self.out = net, settings, out
         self.evaluate, self.extra = evaluate, extra or {}
+        # steps from one call of ``write_out`` to the next, 0 = never
+        self.keep_every = 0
+        self.write_out: Callable[[], object] | None = None
         self.step_loss = StepLoss(target, net, corpus, settings, vocab_ids)
         self.device = self.step_loss.device
         self.optimizer = torch.optim.AdamW(
@@ -174,7 +177,11 @@ class Trainer:
                     work.evaluating += self._evaluate()
                     self._read_clock(work)
                     evaluated = self.seconds
-                # 4) A checkpoint.
+                # 4) The drafter as it is, kept.
+                if self.write_out and self.keep_every and self.step % self.keep_every == 0:
+                    with self.finished_weights():
+                        self.write_out()
+                # 5) A checkpoint.
                 if self.seconds - saved > 60 * s.save_minutes:
                     self.save()
                     saved = self.seconds
