@@ -7,7 +7,7 @@ or gradio. Events are not validated when they are made, only when they are read 
 
 Every event is a flat JSON object whose ``kind`` names its class here. ``vocab`` fields map token id
 (as a string) to that token's own text and are incremental: an id is sent with the first event that
-uses it.
+uses it. The id -1 is a token that a serving engine did not name; it is equal to no other one.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Start(Event):
         target_step: whether a pass is this project's own (``fast``) or one of transformers' own
             model (``general``); empty in older recordings. why_general: why it is, in words.
         why_host: where a race on a GPU is not captured as graphs, a sentence that says why.
+        engine: the serving engine that decodes elsewhere; empty for our own.
     """
 
     kind: Literal["start"] = field(default="start", kw_only=True)
@@ -90,6 +91,7 @@ class Start(Event):
     target_step: Literal["", "fast", "general"] = ""
     why_general: str = ""
     why_host: str = ""
+    engine: str = ""
     vocab: dict[str, str] = field(default_factory=dict)
 
 
@@ -97,11 +99,17 @@ class Start(Event):
 class PrefillProgress(Event):
     """``read`` of the prompt's ``total`` tokens are read, and more chunks follow: only where the
     prompt is longer than one.
+
+    With ``lane``, a serving engine has written ``read`` of at most ``total`` tokens of that lane,
+    which are told later, together with the other lane's.
     """
+
+    SELDOM = ("lane",)
 
     kind: Literal["prefill_progress"] = field(default="prefill_progress", kw_only=True)
     read: int = 0
     total: int = 0
+    lane: LaneName | None = None
 
 
 @dataclass

@@ -67,6 +67,29 @@ class ExactCheck(TypedDict):
     one_row: OneRowCheck
 
 
+class Served(TypedDict):
+    """What is known of a race that a serving engine ran elsewhere.
+
+    ``engine`` and what it ``drafts`` with, in words. ``clock``: whose seconds these are, the
+    engine's or those of the arriving chunks. ``rounds``: whether the engine tells each (``told``),
+    one chunk is taken for one pass (``inferred``), or only ``totals`` are known. ``comparison`` of
+    the two texts, which no such engine promises to be the same, and the character at which they
+    part. ``drafted`` and ``accepted`` are the engine's own totals. ``by_position``: of each drafted
+    position the share of rounds that kept it, by the engine's counters, only where nobody else was
+    served meanwhile.
+    """
+
+    engine: str
+    drafts: str
+    clock: Literal["engine", "arrival"]
+    rounds: Literal["told", "inferred", "totals"]
+    comparison: Literal["tokens", "text", "parted", "none"]
+    parted_at: int | None
+    drafted: int | None
+    accepted: int | None
+    by_position: list[float] | None
+
+
 class RaceResult(TypedDict):
     """Totals of a race, exactly what ``race --json`` prints. ``ar`` and ``spec`` are null for a
     lane that did not run; ratios and comparisons are null where they have no meaning.
@@ -88,6 +111,7 @@ class RaceResult(TypedDict):
     output_ids: list[int]
     note: str | None
     exact: NotRequired[ExactCheck]
+    served: NotRequired[Served]
 
 
 def predicted_speedup(

@@ -37,6 +37,15 @@ FORBIDDEN = {
         "specdemo.bench",
         "specdemo.ui",
     },
+    "attached": {
+        "torch",
+        "transformers",
+        "gradio",
+        "specdemo.engine",
+        "specdemo.training",
+        "specdemo.bench",
+        "specdemo.ui",
+    },
     "models": {
         "gradio",
         "specdemo.drafters",
@@ -105,7 +114,7 @@ def imports_of(code: str, where: str, tmp_path: Path) -> set[str]:
 
 def test_events_and_methods_load_without_torch_and_gradio():
     code = (
-        "import sys, specdemo.events, specdemo.traces, specdemo.drafters;"
+        "import sys, specdemo.events, specdemo.traces, specdemo.drafters, specdemo.attached.race;"
         " assert 'torch' not in sys.modules and 'gradio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
