@@ -283,11 +283,15 @@ class _Stream:
 
     def close(self) -> None:
         """Close the connection, and wait until it is."""
-        try:
-            self._loop.call_soon_threadsafe(self._task.cancel)
-        except RuntimeError:  # it has ended by itself
-            pass
-        self._thread.join(NEXT)
+        end = time.monotonic() + NEXT
+        while self._thread.is_alive() and time.monotonic() < end:
+            try:
+                # again where it was lost: before Python 3.12, wait_for drops a cancellation that
+                # comes together with data
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            except RuntimeError:  # it has ended by itself
+                pass
+            self._thread.join(0.2)
 
 
 class _End(NamedTuple):
