@@ -1,15 +1,19 @@
 """Code from a model's folder never runs and nobody is asked whether it may."""
 
+import ast
 import builtins
 import dataclasses
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from diffusion_lms import save_diffusion_lm
 from tiny_models import make_tiny_drafter, make_tiny_tokenizer
 
+import specdemo
+from specdemo.engine.load import check_without_weights
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import load_drafter, read_drafter
@@ -98,3 +102,30 @@ def test_a_diffusion_language_models_code_is_not_used(tiny_loaded, tmp_path, fam
     pair = dataclasses.replace(tiny_loaded.pair, drafters={"diffusion": str(folder)})
     assert load_drafter(pair, "diffusion", tiny_loaded).config.mask_token_id == 128
     assert not witness.exists()
+
+
+def test_a_model_class_of_the_folders_own_is_refused(target_folder, tmp_path):
+    """transformers knows the config and no causal LM for it."""
+    folder, witness = shutil.copytree(target_folder, tmp_path / "t"), tmp_path / "witness"
+    poison(folder, witness, {"config.json": {"model_type": "vit"}})
+    maps = {"AutoModelForCausalLM": "evil.Model"}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": maps}))
+    (folder / "tokenizer_config.json").unlink()
+    for attempt in (lambda pair: load_target(pair, "fp32", "cpu"), check_without_weights):
+        with pytest.raises(UserError, match="code from a model.s folder is never run"):
+            attempt(pair_at(folder))
+    assert not witness.exists()
+
+
+def test_every_call_of_transformers_says_that_no_code_is_trusted():
+    calls = []
+    for file in (Path(specdemo.__file__).parent).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id.startswith("Auto"):
+                said = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
+                calls.append((file.name, node.lineno, said.get("trust_remote_code")))
+    assert len(calls) >= 6 and [call for call in calls if call[2] is not False] == []

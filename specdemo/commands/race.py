@@ -160,7 +160,8 @@ def _load(args: argparse.Namespace) -> Engine:
         say("Loading", None)
         from ..engine import load_engine  # torch alone takes seconds
 
-        kinds = METHODS[args.method].kinds
+        # of the drafters it can run on it takes the first that the pair has
+        kinds = [kind for kind in METHODS[args.method].kinds if kind in pair.drafters][:1]
         return load_engine(pair, args.dtype, args.device, say, args.remeasure, kinds)
 
 

@@ -41,7 +41,7 @@ def load_engine(
     device: str | None = None,
     progress: Progress | None = None,
     remeasure: bool = False,
-    drafters: Sequence[str] = ("block",),
+    drafters: Sequence[str] = ("block", "diffusion"),
 ) -> Engine:
     """Load a pair, by its id or as it is. What measuring it found is kept in the cache folder;
     ``SPECDEMO_PROFILES`` names another folder in which to look too.
@@ -79,11 +79,13 @@ def check_without_weights(pair: Pair, progress: Progress | None = None) -> None:
     from transformers import AutoModelForCausalLM
 
     from ..models.fetch import target_folder
+    from ..models.foreign_code import no_foreign_code
     from ..models.load import check_target_folder
 
-    config, _ = check_target_folder(target_folder(pair, progress), pair)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    folder = target_folder(pair, progress)
+    config, _ = check_target_folder(folder, pair)
+    with torch.device("meta"), no_foreign_code(folder, "target"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         if why_not_fast(config):
             GeneralTarget(model)
         else:

@@ -150,7 +150,7 @@ def _model(
         else {}
     )
     try:
-        with no_progress_bars():
+        with no_progress_bars(), no_foreign_code(folder, "target"):
             found: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
