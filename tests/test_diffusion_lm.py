@@ -81,6 +81,55 @@ def test_logits_are_those_of_the_published_code(tiny_loaded, folders, family):
     assert error(again, wanted) < 1e-4
 
 
+@pytest.mark.parametrize("family", ["Dream", "a2d-qwen3", "a2d-llama"])
+def test_logits_are_those_of_transformers_layers_without_a_causal_mask(
+    tiny_loaded, folders, family
+):
+    """The published models subclass or copy these; only who reads whom differs."""
+    from safetensors.torch import load_file
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+    )
+
+    kinds = {
+        "Dream": (Qwen2Config, Qwen2ForCausalLM),
+        "a2d-qwen3": (Qwen3Config, Qwen3ForCausalLM),
+        "a2d-llama": (LlamaConfig, LlamaForCausalLM),
+    }
+    made, model = kinds[family]
+    config = {k: v for k, v in config_of(family).items() if k not in ("model_type", "auto_map")}
+    theirs = model(made(**config, attn_implementation="sdpa")).eval()
+    weights = load_file(folders[family] / "model.safetensors")
+    missing, unknown = theirs.load_state_dict(weights, strict=False)
+    assert not unknown and set(missing) <= {"lm_head.weight"}
+    theirs.tie_weights()
+    text, slots = TEXT[:23], 6
+    ids = torch.tensor([text + [MASK_ID] * slots])
+    everybody = torch.zeros(1, 1, ids.shape[1], ids.shape[1])
+    with torch.no_grad():
+        wanted = theirs(ids, attention_mask=everybody).logits[0]
+    first = len(text) - (family == "Dream")
+    net = network(tiny_loaded, folders, family)
+    found = draft_logits(net, net.new_cache(64), text, slots)
+    assert error(found, wanted[first : first + slots]) < 1e-4
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_bf16_is_near(tiny_loaded, folders, family):
+    exact = network(tiny_loaded, folders, family)
+    half = network(dataclasses.replace(tiny_loaded, dtype=torch.bfloat16), folders, family)
+    wanted = draft_logits(exact, exact.new_cache(64), TEXT[:40], 7)
+    found = draft_logits(half, half.new_cache(64), TEXT[:40], 7)
+    seen = wanted.isfinite()
+    assert (found.isfinite() == seen).all()
+    assert float((found.float() - wanted)[seen].std() / wanted[seen].std()) < 0.1
+
+
 @pytest.mark.parametrize("family", CONFIGS)
 def test_branches_with_known_tokens_are_each_their_own_text(tiny_loaded, folders, family):
     net = network(tiny_loaded, folders, family)

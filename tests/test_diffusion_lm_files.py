@@ -246,6 +246,6 @@ def test_which_drafter_a_kind_gets(tiny_loaded, tmp_path):
             "diffusion weights (d), a stand-alone diffusion language model (Dream): every pass"
             " reads the whole text again"
         )
-        assert ("none trained for" in net.weights) == (kind in ("vp", "mdlm", "streak"))
+        assert ("none trained for" in net.weights) == (kind in ("vp", "streak"))
     with pytest.raises(UserError, match="no autoregressive drafter"):
         load_drafter(pair, "ar", loaded)

@@ -72,7 +72,8 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         net.weights = (
             f"{role} weights ({Path(pair.drafters[role].removeprefix('hub:')).name}){_parts(net)}"
         )
-        if kind not in ("block", "diffusion"):  # any diffusion drafter does for these
+        # a diffusion drafter of any kind is what these ask for
+        if kind not in ("block", "diffusion") and (kind, role) != ("mdlm", "diffusion"):
             net.weights += f", as there are none trained for {kind} yet"
     loaded.networks[kind] = net
     return net
