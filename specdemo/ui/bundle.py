@@ -12,7 +12,9 @@ ENTRY = "main.js"
 STYLES = (
     "base.css",
     "score.css",
+    "stage.css",
     "lanes.css",
+    "strip.css",
     "player.css",
     "rounds.css",
     "charts.css",

@@ -26,6 +26,9 @@ from .race_tab import RaceTab, first_method
 from .server import Server
 
 ASSETS = ROOT / "assets"
+SWITCH_THEME = "() => { document.body.classList.toggle('dark'); }"
+SHARE = "() => { document.querySelector('#race-view .sd-share').click(); }"
+UNLISTED: dict[str, Any] = {"api_visibility": "private", "queue": False}
 SESSIONS = 100  # of Gradio's records of pages, the most recent ones
 
 
@@ -103,12 +106,11 @@ def build_demo(
             pairs = dict(list(pairs.items())[:1])
     server = Server(backend or Backend(), methods or METHODS, pairs, limits, assets / "traces")
     with Page(title=TITLE, analytics_enabled=False) as demo:
-        gr.Markdown(
-            "# SpecDemo\nThe same text, decoded twice: one token per pass of the model, and with"
-            " whole blocks drafted by a small diffusion model and verified in one pass.",
-            elem_classes="sd-title",
-        )
-        with gr.Tabs():
+        with gr.Row(elem_id="top"):
+            gr.Markdown("# SpecDemo", elem_id="title")
+            gr.Button("Theme", elem_id="theme", size="sm").click(None, js=SWITCH_THEME, **UNLISTED)
+            gr.Button("Share", elem_id="share", size="sm").click(None, js=SHARE, **UNLISTED)
+        with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Race", id="race"):
                 RaceTab(demo, server, QUEUE)
             with gr.Tab("Lesson", id="lesson"):

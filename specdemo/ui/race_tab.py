@@ -40,16 +40,13 @@ class RaceTab:
         self.server, self.queue = server, queue
         self.methods, self.default = server.methods, first_method(server)
         self.first_pair = next(iter(server.pairs))
-        with gr.Row():
-            with gr.Column(scale=1, min_width=300):
-                self._prompt()
-            with gr.Column(scale=1, min_width=300, elem_classes="sd-tight"):
-                self._choices()
-        with gr.Row(equal_height=True, elem_classes="sd-words"):
+        with gr.Row(elem_id="command"):
+            self._command()
+            with gr.Accordion("Settings", open=False, elem_id="settings"):
+                self._settings()
+        with gr.Row(elem_id="words"):
             self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
             self.status = gr.Markdown("", elem_id="status")
-        with gr.Accordion("Settings", open=False, elem_id="settings"):
-            self._settings()
         self.view = race_view(first_recording(server), server.view_functions(), elem_id="race-view")
         # in the order of RaceForm
         self.form = [
@@ -69,41 +66,40 @@ class RaceTab:
 
     # -- what it shows -----------------------------------------------------------------------------
 
-    def _prompt(self) -> None:
+    def _command(self) -> None:
+        """One row: the prompt in one line, which grows when it has the focus, and what runs it."""
+        bare: dict[str, Any] = {"container": False, "show_label": False}
         self.prompt = gr.Textbox(
             next(iter(EXAMPLES.values())),
             label="Prompt",
-            lines=3,
-            max_lines=5,
+            lines=1,
+            max_lines=8,
             elem_id="prompt",
+            **bare,
         )
-
-    def _choices(self) -> None:
-        with gr.Row(elem_classes="sd-tight"):
-            self.method = gr.Dropdown(
-                [(m.title, name) for name, m in self.methods.items()],
-                value=self.default,
-                label="Method",
-                elem_id="method",
-                min_width=200,
-                scale=3,
-            )
-            self.example = gr.Dropdown(
-                [("choose …", ""), *((name, name) for name in EXAMPLES)],
-                label="Example prompts",
-                value="",
-                elem_id="example",
-                min_width=200,
-                scale=3,
-            )
-        with gr.Row(elem_classes="sd-tight"):
-            self.run = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=2)
-            self.stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=80, scale=1)
-            self.step = gr.Button("Step", elem_id="step", min_width=80, scale=1)
+        self.example = gr.Dropdown(
+            [("Examples", ""), *((name, name) for name in EXAMPLES)],
+            label="Example prompts",
+            value="",
+            elem_id="example",
+            min_width=90,
+            **bare,
+        )
+        self.method = gr.Dropdown(
+            [(m.title, name) for name, m in self.methods.items()],
+            value=self.default,
+            label="Method",
+            elem_id="method",
+            min_width=90,
+            **bare,
+        )
+        self.run = gr.Button("Run", variant="primary", elem_id="run", min_width=40)
+        self.stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=40)
+        self.step = gr.Button("Step", elem_id="step", min_width=40)
 
     def _settings(self) -> None:
         limits = self.server.limits
-        with gr.Row():
+        with gr.Group():
             self.pair = gr.Dropdown(
                 self.server.pair_choices(),
                 value=self.first_pair,
@@ -124,7 +120,7 @@ class RaceTab:
                 label="New tokens",
                 elem_id="new-tokens",
             )
-        with gr.Row():
+        with gr.Group():
             coldest, hottest, _ = SAMPLING_LIMITS["temperature"]
             self.temperature = gr.Slider(
                 coldest,

@@ -252,9 +252,9 @@ def test_a_running_race_is_on_screen(held, open_page, width, height):
     page.wait_for_function(RUNS)
     # both lanes' heads and a few lines of text stand above the player
     page.wait_for_function("""() => {
-      const [lanes, player] = [".sd-lanes", ".sd-player"].map((name) =>
-        document.querySelector(`#race-view ${name}`).getBoundingClientRect().top);
-      return player - lanes >= 170;
+      const [lane, player] = [".sd-lane-spec", ".sd-player"].map((name) =>
+        document.querySelector(`#race-view ${name}`).getBoundingClientRect());
+      return player.top - lane.top >= 170 && player.bottom <= innerHeight && scrollY === 0;
     }""")
     expect(view.locator(".sd-halt")).to_be_visible()
     press(page, "Stop")

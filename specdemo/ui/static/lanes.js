@@ -264,7 +264,6 @@ export function legend(onShow) {
     );
   const show = h("input", {
     type: "checkbox",
-    checked: true,
     onchange: () => onShow(show.checked),
   });
   return h(
@@ -275,9 +274,9 @@ export function legend(onShow) {
       { "aria-label": "Legend" },
       entry("accepted", "accepted draft token"),
       entry("correction", "correction"),
-      entry("bonus", "bonus (a draft accepted to its end)"),
+      entry("bonus", "bonus (accepted to the end)"),
       entry("plain", "target only"),
-      entry("rejected", "rejected (+2: two more draft tokens)"),
+      entry("rejected", "rejected (+2: two more)"),
       entry("pending-word", "not verified yet"),
     ),
     h("label", {}, show, " show rejected"),

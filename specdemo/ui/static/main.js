@@ -1,5 +1,6 @@
 // The two entries: a Gradio component and a page of its own.
 
+import { closeOnEscape } from "./drawer.js";
 import { Lesson } from "./lesson.js";
 import { View } from "./view.js";
 
@@ -11,6 +12,7 @@ export function mountGradio(element, props, server, watch) {
   const take = () => view.receive(props.value);
   watch("value", take);
   take();
+  if (view.isMain) closeOnEscape();
   element.specdemo = view; // for a look at the state from outside: console and tests
 }
 

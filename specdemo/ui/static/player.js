@@ -3,8 +3,8 @@
 import { h, icon, nextFrame } from "./dom.js";
 import { clamp, seconds } from "./format.js";
 
-const SPEEDS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4];
-const REPLAY_SECONDS = 12; // slow enough that a class can follow
+const SPEEDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4];
+const ROUND_SECONDS = 1; // of a replay: slow enough that a class can follow
 
 export class Player {
   constructor(view) {
@@ -106,10 +106,12 @@ export class Player {
     this.speed.value = String(rate);
   }
 
-  /** The speed nearest to a replay of twelve seconds. */
+  /** The speed at which a round takes about a second. */
   chooseSpeed() {
     if (!this.autoSpeed) return;
-    const wanted = this.view.trace.end / REPLAY_SECONDS || 1;
+    const { rounds, end } = this.view.trace;
+    const clock = rounds.at(-1)?.t1 || end;
+    const wanted = clock / (Math.max(rounds.length, 1) * ROUND_SECONDS) || 1;
     const distance = (v) => Math.abs(Math.log(v / wanted));
     this.setRate(SPEEDS.reduce((best, v) => (distance(v) < distance(best) ? v : best), 0.1));
   }

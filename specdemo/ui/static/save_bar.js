@@ -23,9 +23,16 @@ export class SaveBar {
     this.link = h("input", {
       class: "sd-link",
       readonly: true,
-      hidden: true,
       "aria-label": "Link to this run",
     });
+    const close = h("button", {
+      type: "button",
+      class: "sd-btn",
+      text: "Close",
+      onclick: () => (this.shareBox.hidden = true),
+    });
+    // on the stage, as the button that opens it is in the page's first row
+    this.shareBox = h("div", { class: "sd-share-box", hidden: true }, this.link, close);
     this.kept = null; // {events, name} of a trace that waits for the end of a race
     this.keptButton = h("button", {
       type: "button",
@@ -34,8 +41,8 @@ export class SaveBar {
       hidden: true,
       onclick: () => this.showKept(),
     });
-    const button = (text, act) =>
-      h("button", { type: "button", class: "sd-btn", text, onclick: act });
+    const button = (text, act, mark = "") =>
+      h("button", { type: "button", class: `sd-btn ${mark}`, text, onclick: act });
     this.root = h(
       "div",
       { class: "sd-foot", "data-part": "save" },
@@ -46,8 +53,7 @@ export class SaveBar {
       button("Load a trace…", () => this.file.click()),
       this.file,
       this.keptButton,
-      standalone ? null : button("Share link", () => this.share()),
-      this.link,
+      standalone ? null : button("Share link", () => this.share(), "sd-share"),
     );
   }
 
@@ -103,7 +109,7 @@ export class SaveBar {
   share() {
     const { link, view } = this;
     link.value = `${location.origin}${location.pathname}?${raceQuery(view.trace.start)}`;
-    link.hidden = false;
+    this.shareBox.hidden = false;
     link.focus();
     link.select();
     if (navigator.clipboard)

@@ -23,6 +23,7 @@ export class Score {
     this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
     this.timesNote = h("span", { class: "sd-unit sd-times-note", text: "" });
     this.weightsNote = h("span", { class: "sd-unit sd-weights-note", text: "" });
+    this.notesBelow = h("p", { class: "sd-notes-below" }); // on a narrow screen, below the stage
     this.perRound = h("strong", { text: "–" });
     this.accepted = h("strong", { text: "–" });
     this.verdict = h("strong", { class: "sd-verdict-word", text: "–" });
@@ -53,6 +54,7 @@ export class Score {
       ? "Runs on borrowed weights: none are trained for this method yet. "
       : "";
     this.weightsNote.textContent = borrowed + (done?.note ?? "");
+    this.notesBelow.textContent = `${this.timesNote.textContent} ${this.weightsNote.textContent}`;
     const mean = (value) => (rounds.length ? (sum(rounds, value) / rounds.length).toFixed(2) : "–");
     this.perRound.textContent = mean((r) => r.count);
     this.accepted.textContent = mean((r) => r.accepted);

@@ -11,12 +11,12 @@ import { Player } from "./player.js";
 import { stateAtPlayhead } from "./playhead.js";
 import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
+import { BlockStrip } from "./strip.js";
 import { Score } from "./score.js";
 import { Announcer, Banner, factsOf } from "./status.js";
 import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
 
-const VISIBLE_RACE = 260; // pixels of the window that player and a few lines of the lanes need
 const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "verified" };
 
 /** The page sends events as text: Gradio would patch nested data piece by piece. */
@@ -56,6 +56,7 @@ export class View {
     this.player = new Player(this);
     this.lanes = { ar: new Lane("ar", this), spec: new Lane("spec", this) };
     this.score = new Score();
+    this.strip = new BlockStrip(this);
     this.roundView = new RoundView(this);
     this.charts = new Charts(this);
     this.saveBar = new SaveBar(this, this.options);
@@ -66,6 +67,7 @@ export class View {
   }
 
   layout() {
+    const { ar, spec } = this.lanes;
     this.badge = h("span", { class: "sd-badge", text: this.label });
     this.methodBadge = h("span", { class: "sd-method", hidden: true });
     this.prompt = h("p", { class: "sd-prompt", dir: "auto", tabindex: 0 });
@@ -73,15 +75,21 @@ export class View {
     this.root.append(
       h(
         "div",
-        { class: "sd-head", "data-part": "head" },
-        h("div", { class: "sd-headline" }, this.badge, this.methodBadge, this.prompt),
+        { class: "sd-screen" },
+        h(
+          "div",
+          { class: "sd-head", "data-part": "head" },
+          h("div", { class: "sd-headline" }, this.badge, this.methodBadge, this.prompt),
+        ),
+        this.banner.root,
+        this.saveBar.shareBox,
+        h("div", { class: "sd-lanes" }, ar.root, this.score.root, spec.root),
+        this.strip.root,
+        this.player.root,
       ),
-      this.banner.root,
-      this.score.root,
-      h("div", { class: "sd-lanes" }, this.lanes.ar.root, this.lanes.spec.root),
-      legend((show) => this.root.classList.toggle("sd-hide-rejected", !show)),
+      legend((show) => this.root.classList.toggle("sd-show-rejected", show)),
+      this.score.notesBelow,
       this.facts,
-      this.player.root,
       this.roundView.root,
       this.charts.root,
       this.saveBar.root,
@@ -156,6 +164,7 @@ export class View {
     this.player.reset(!run.stepping);
     Object.values(this.lanes).forEach((lane) => lane.reset());
     this.roundView.reset();
+    this.strip.reset();
     this.charts.reset();
     this.label = live ? "live" : run.badge || "recording";
     this.autoplay = !live && run.play !== false && !reducedMotion();
@@ -166,9 +175,6 @@ export class View {
       this.showStart();
     }
     this.schedule();
-    // on a phone the controls fill the screen
-    if (live && this.lanes.ar.root.getBoundingClientRect().top > innerHeight - VISIBLE_RACE)
-      this.root.scrollIntoView({ block: "start" });
   }
 
   /** Events number `offset` on. Gradio may drop a message; the server's copy fills the gap. */
@@ -329,6 +335,8 @@ export class View {
       seen: state.rounds,
       atRest,
     });
+    this.strip.land(trace.rounds[state.rounds - 1] ?? null, this.lanes.spec);
+    this.strip.update(state);
     this.score.update(trace, state, differs);
     this.showBadge(state.ended);
     const isMoving = this.running || player.playing;
