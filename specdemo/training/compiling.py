@@ -30,11 +30,12 @@ def worth_compiling(settings: Settings) -> bool:
     return long and has_compiler()
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` compiled at its first call, for each shape of its arguments; where the compiler
-    fails, ``function`` itself from then on, and a line that says so.
+def compiled(function: Callable[..., Any], any_size: bool = False) -> Callable[..., Any]:
+    """``function`` compiled at its first call, for each shape of its arguments or once for
+    ``any_size``; where the compiler fails, ``function`` itself from then on, and a line that says
+    so.
     """
-    fast: Callable[..., Any] | None = torch.compile(function, dynamic=False)
+    fast: Callable[..., Any] | None = torch.compile(function, dynamic=any_size)
 
     def call(*args: Any) -> Any:
         nonlocal fast

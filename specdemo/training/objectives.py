@@ -9,6 +9,8 @@ prefix), MDLM (random masks, 1/t), SpecDiff-2 section 5.1, Eq. 6 (streak distill
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
@@ -112,6 +114,33 @@ def pad_rows(x: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
     return F.pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % ROW_MULTIPLE), value=fill)
 
 
+def score_chunk(
+    hidden: torch.Tensor,
+    head: torch.Tensor,
+    labels: torch.Tensor,
+    teacher: torch.Tensor | None,
+    mix: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What :func:`row_scores` gives for a chunk of rows, and the scores' gradient with respect to
+    ``hidden``, ``[R, H]`` float32. A pure function, so that it can be compiled: its sweeps over
+    ``[R, Vd]`` cost as much as a matrix product where each stands alone.
+    """
+    label, known = labels.clamp(min=0)[:, None], (labels >= 0)[:, None]
+    logits = (hidden.to(head.dtype) @ head.T).float()
+    top = logits.amax(-1, keepdim=True)
+    own = logits.gather(1, label)
+    norm = top + (logits - top).exp().sum(-1, keepdim=True).log()
+    logq = own - norm
+    value, pull = (1 - mix) * logq, (logits - norm).exp()
+    if teacher is not None:
+        goal = (teacher.to(head.dtype) @ head.T).float().softmax(-1)
+        value = value + mix * ((goal * logits).sum(-1, keepdim=True) - norm)
+        pull = pull - mix * goal
+    slope = (1 - mix) * head[label[:, 0]].float() - (pull.to(head.dtype) @ head).float()
+    hit = (own == top) & known
+    return (value * known)[:, 0], (logq * known)[:, 0], hit[:, 0], slope * known
+
+
 class _RowScore(torch.autograd.Function):
     """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep
     over chunks of rows.
@@ -121,37 +150,21 @@ class _RowScore(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, head, labels, teacher, mix, chunk):  # type: ignore[no-untyped-def]
-        rows = hidden.shape[0]
-        score, sure = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
-        hit = torch.empty(rows, dtype=torch.bool, device=hidden.device)
-        slope = torch.empty_like(hidden)
-        # every pass over a chunk of logits counts: on a CPU they cost more than the products
-        for at in range(0, rows, chunk):
-            part = slice(at, at + chunk)
-            label, known = labels[part].clamp(min=0)[:, None], (labels[part] >= 0).float()[:, None]
-            logits = (hidden[part].to(head.dtype) @ head.T).float()
-            top, best = logits.max(-1, keepdim=True)
-            hit[part] = best[:, 0] == labels[part]
-            q = logits.softmax(-1)
-            norm = top - q.gather(1, best).log()  # log-sum-exp without another sweep
-            logq = (logits.gather(1, label) - norm) * known
-            value = (1 - mix) * logq
-            if mix > 0:
-                goal = (teacher[part].to(head.dtype) @ head.T).float().softmax(-1)
-                value += mix * ((goal[:, None] @ logits[:, :, None])[:, 0] - norm)
-                q.sub_(goal, alpha=mix)
-            q.scatter_add_(1, label, (mix - 1) * torch.ones_like(known))
-            score[part], sure[part] = (value * known)[:, 0], logq[:, 0]
-            slope[part] = ((q.to(head.dtype) @ head).float() * -known).to(slope.dtype)
-        ctx.save_for_backward(slope)
+    def forward(ctx, hidden, head, labels, teacher, mix, chunk, scorer):  # type: ignore[no-untyped-def]
+        parts = []
+        for at in range(0, len(hidden), chunk):
+            rows = slice(at, at + chunk)
+            goal = teacher[rows] if mix > 0 else None
+            parts.append(scorer(hidden[rows], head, labels[rows], goal, mix))
+        score, sure, hit, slope = (torch.cat(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(slope.to(hidden.dtype))
         ctx.mark_non_differentiable(sure, hit)
         return score, sure, hit
 
     @staticmethod
     def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
         (slope,) = ctx.saved_tensors
-        return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None
+        return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None, None
 
 
 def row_scores(
@@ -161,6 +174,7 @@ def row_scores(
     teacher: torch.Tensor | None = None,
     mix: float = 0.0,
     chunk: int = 2048,
+    scorer: Callable[..., tuple[torch.Tensor, ...]] = score_chunk,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Log-likelihood of each row's label under the drafter, without ever holding ``[R, Vd]``
     logits.
@@ -172,6 +186,7 @@ def row_scores(
         teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its
             distribution is taken over the draft vocabulary.
         mix: 0 = hard labels, 1 = the target's distribution, between = both.
+        scorer: :func:`score_chunk`, or a compiled form of it.
     Returns:
         ``[R]`` float32 scores, ``[R]`` log q of the labels without a gradient (the scores, where
         ``mix`` is 0), and ``[R]`` bool, whether the drafter's first choice is the label.
@@ -180,7 +195,7 @@ def row_scores(
         raise ValueError("soft labels need the target's states")
     rows, teacher = len(hidden), None if teacher is None else pad_rows(teacher)
     score, sure, hit = _RowScore.apply(
-        pad_rows(hidden), head, pad_rows(labels, -1), teacher, float(mix), chunk
+        pad_rows(hidden), head, pad_rows(labels, -1), teacher, float(mix), chunk, scorer
     )
     return score[:rows], sure[:rows], hit[:rows]
 

@@ -101,6 +101,8 @@ class StepLoss:
         )
         self.blocks = compiled(packed_blocks) if settings.compile else packed_blocks
         self.read_net = compiled(net) if settings.compile else net
+        score = objectives.score_chunk
+        self.scorer = compiled(score, any_size=True) if settings.compile else score
 
     def _kept_readings(self, state_bytes: int) -> KeptReadings | None:
         """Readings of the target, as many rows' of them as the memory set aside for them holds.
@@ -228,7 +230,7 @@ class StepLoss:
 
         # 4) Score the slots without ever holding all their logits.
         score, logq, hit = objectives.row_scores(
-            hidden[:, :, 1:][keep], self.head, picked, teacher, mix, self.chunk
+            hidden[:, :, 1:][keep], self.head, picked, teacher, mix, self.chunk, self.scorer
         )
         first = (keep[2] == 0) & (picked >= 0)
         hit_share = (hit & first).sum() / first.sum().clamp(min=1)
@@ -310,6 +312,6 @@ class StepLoss:
         if self.readings is not None:  # soft labels
             teacher = self.readings.of(rows.tolist(), ids)[1][:, :-1][keep]
         score, _, hit = objectives.row_scores(
-            hidden[:, :-1][keep], self.head, picked, teacher, s.mix, self.chunk
+            hidden[:, :-1][keep], self.head, picked, teacher, s.mix, self.chunk, self.scorer
         )
         return StepResult(-score.mean(), hit.float().mean(), len(picked))
