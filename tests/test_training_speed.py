@@ -110,6 +110,9 @@ def test_the_learning_rate_stays_up_to_where_it_falls(tiny_target, tmp_path):
     for trainer.step in (2, 4, 30, 50, 75, 100):
         rates.append(trainer.learning_rate())
     assert rates == pytest.approx([0.5, 1.0, 1.0, 1.0, 0.51, 0.02])
+    trainer.settings.steps = 100_000  # its share would be 4,000 steps
+    for trainer.step, rate in ((0, 0.025), (250, 0.5), (500, 1.0), (75_000, 0.51)):
+        assert trainer.learning_rate() == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.skipif(not compiling.has_compiler(), reason="needs a C++ compiler")

@@ -25,6 +25,9 @@ from .settings import Settings
 from .step_loss import StepLoss
 from .stop import StopRequested, stop_requests
 
+FIRST_RATE = 0.025  # of the peak, at the first step
+LONGEST_WARMUP = 500  # steps; a share of a budget of tens of thousands would be most of a day
+
 
 @dataclass
 class Work:
@@ -96,9 +99,10 @@ class Trainer:
         ``floor``.
         """
         s, p = self.settings, self.progress()
-        if p < s.warmup:
-            return s.lr * max(p, 1e-3) / s.warmup
-        start = max(s.warmup, s.decay_from)
+        warmup = min(s.warmup, LONGEST_WARMUP / s.steps) if s.steps else s.warmup
+        if p < warmup:
+            return s.lr * max(p / warmup, FIRST_RATE)
+        start = max(warmup, s.decay_from)
         gone = max(p - start, 0.0) / max(1 - start, 1e-9)
         return s.lr * (s.floor + (1 - s.floor) * 0.5 * (1 + math.cos(math.pi * gone)))
 
