@@ -49,6 +49,7 @@ LLADA = {
     "include_bias": False,
     "weight_tying": False,
     "scale_logits": False,
+    "alibi_bias_max": 8.0,
     "multi_query_attention": None,
     "mask_token_id": MASK_ID,
     "eos_token_id": 126,
@@ -68,7 +69,7 @@ DIT = {
 # by the model_type of config.json
 CONFIGS = {
     "Dream": {**QWEN, "mask_token_id": MASK_ID, "architectures": ["DreamModel"]},
-    "a2d-qwen2": QWEN,
+    "a2d-qwen2": {**QWEN, "attention_bias": True},
     "a2d-qwen3": {**QWEN, "head_dim": 16, "attention_bias": False, "tie_word_embeddings": True},
     "a2d-qwen3 in blocks": {
         **QWEN,

@@ -249,3 +249,18 @@ def test_which_drafter_a_kind_gets(tiny_loaded, tmp_path):
         assert ("none trained for" in net.weights) == (kind in ("vp", "streak"))
     with pytest.raises(UserError, match="no autoregressive drafter"):
         load_drafter(pair, "ar", loaded)
+
+
+def test_a_diffusion_drafter_of_any_kind_does_for_every_diffusion_method(tiny_loaded, tmp_path):
+    from specdemo.drafters import METHODS
+
+    folder = save_diffusion_lm(tmp_path / "d", "mdlm", None)
+    pair = dataclasses.replace(tiny_loaded.pair, drafters={"mdlm": str(folder)})
+    for method in METHODS.values():
+        assert method.refuse_pair(pair) is None
+        assert method.role(pair) == ("mdlm" if method.kinds else None)
+    both = dataclasses.replace(pair, drafters={"block": "a", "diffusion": "b"})
+    taken = {name: method.role(both) for name, method in METHODS.items()}
+    papers = ("specdiff", "specdiff2", "diffuspec")
+    assert all(taken[name] == "diffusion" for name in papers)
+    assert all(taken[name] == "block" for name in ("block", "tree", "best", "d2sd", "ar-draft"))

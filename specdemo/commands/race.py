@@ -160,9 +160,9 @@ def _load(args: argparse.Namespace) -> Engine:
         say("Loading", None)
         from ..engine import load_engine  # torch alone takes seconds
 
-        # of the drafters it can run on it takes the first that the pair has
-        kinds = [kind for kind in METHODS[args.method].kinds if kind in pair.drafters][:1]
-        return load_engine(pair, args.dtype, args.device, say, args.remeasure, kinds)
+        role = METHODS[args.method].role(pair)
+        drafters = () if role is None else (role,)
+        return load_engine(pair, args.dtype, args.device, say, args.remeasure, drafters)
 
 
 def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> list[Event]:

@@ -28,7 +28,7 @@ class Method:
         rules: acceptance rules that keep this method lossless, the default first.
         why_not: for every other rule, why it would not be.
         forbid: refuses a rule for some parameters only: a sentence, or None.
-        kinds: the kinds of drafters it can run on, any one of which is enough; none for methods
+        kinds: the kinds of drafters it asks for, any one of which is enough; none for methods
             without a drafter.
     """
 
@@ -40,7 +40,7 @@ class Method:
     rules: tuple[Rule, ...] = ("match",)
     why_not: dict[Rule, str] = field(default_factory=dict)
     forbid: Callable[[Rule, Any], str | None] | None = None
-    kinds: tuple[str, ...] = ("block", "diffusion")
+    kinds: tuple[str, ...] = ("block",)
 
     def refuse(self, rule: Rule, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
@@ -59,21 +59,26 @@ class Method:
             )
         return self.forbid(rule, params) if self.forbid else None
 
+    def role(self, pair: Any) -> str | None:
+        """The key under ``drafters:`` that it runs on; None where the pair has nothing for it."""
+        from ..models.kinds import role_for
+
+        return next(filter(None, (role_for(kind, pair.drafters) for kind in self.kinds)), None)
+
     def refuse_pair(self, pair: Any) -> str | None:
         """One sentence if ``pair`` has no drafter for this method, or one that is not where it
         should be, before anything is fetched; else None.
         """
         from ..models.fetch import drafter_folder
 
-        for kind in self.kinds:
-            if kind in pair.drafters:
-                place = pair.drafters[kind]
-                try:
-                    if not place.startswith("hub:"):
-                        drafter_folder(place)
-                except UserError as error:
-                    return str(error)
-                return None
+        if (role := self.role(pair)) is not None:
+            place = pair.drafters[role]
+            try:
+                if not place.startswith("hub:"):
+                    drafter_folder(place)
+            except UserError as error:
+                return str(error)
+            return None
         if not self.kinds:
             return None
         what = "drafter" if "ar" in self.kinds else "diffusion drafter"
@@ -128,7 +133,7 @@ METHODS: dict[str, Method] = {
             ar_draft.Params,
             ar_draft.SerialDrafter,
             ("match", "ratio"),
-            kinds=("ar", "block", "diffusion"),
+            kinds=("ar", "block"),
         ),
         Method(
             "specdiff",
@@ -139,7 +144,7 @@ METHODS: dict[str, Method] = {
             specdiff.SpecDiff,
             ("match", "ratio"),
             forbid=specdiff.forbid,
-            kinds=("mdlm", "diffusion", "block"),
+            kinds=("mdlm",),
         ),
         Method(
             "specdiff2",
@@ -157,7 +162,7 @@ METHODS: dict[str, Method] = {
                     " what ratio then accepts"
                 )
             },
-            kinds=("streak", "diffusion", "block"),
+            kinds=("streak",),
         ),
         Method(
             "diffuspec",
@@ -168,7 +173,7 @@ METHODS: dict[str, Method] = {
             diffuspec.Params,
             diffuspec.DiffuSpec,
             why_not={"ratio": "its path is searched instead of sampled, so no q describes it"},
-            kinds=("diffusion", "block"),
+            kinds=("diffusion",),
         ),
         Method(
             "d2sd",

@@ -184,7 +184,7 @@ FAMILIES: dict[str, Family] = {
         inert=frozenset(
             """vocab_size mlp_ratio flash_attention precision init_device init_fn init_std
             init_cutoff_factor embedding_dropout residual_dropout rope_full_precision
-            attention_layer_norm_with_affine""".split()
+            attention_layer_norm_with_affine alibi_bias_max""".split()
         ),
         names=LLADA_NAMES,
     ),
@@ -253,6 +253,8 @@ class Settings:
         for key, value in self.raw.items():
             if key in self._read or key in INERT or key in family.inert:
                 continue
+            if key == "attention_bias" and family.bias:
+                continue  # Qwen2's layers have their biases in any case
             if key in family.fixed and (value == family.fixed[key] or value is None):
                 continue
             raise UserError(

@@ -131,11 +131,11 @@ ROLES: tuple[str, ...] = (
 
 # where a pair names no drafter of a kind, which of its others do the same work, the best first
 INSTEAD: dict[str, tuple[str, ...]] = {
-    "block": ("diffusion",),
-    "vp": ("block", "diffusion"),
-    "mdlm": ("diffusion", "block"),
-    "streak": ("diffusion", "block"),
-    "diffusion": ("block",),
+    "block": ("diffusion", "vp", "mdlm", "streak"),
+    "vp": ("block", "diffusion", "mdlm", "streak"),
+    "mdlm": ("diffusion", "block", "vp", "streak"),
+    "streak": ("diffusion", "block", "mdlm", "vp"),
+    "diffusion": ("mdlm", "block", "vp", "streak"),
     "ar": (),
 }
 
