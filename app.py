@@ -37,6 +37,11 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     args = parser.parse_args(words)
     if args.port is not None and not 1 <= args.port <= 65_535:
         parser.error(f"--port must be from 1 to 65535, not {args.port}")
+    given = os.environ.get("GRADIO_SERVER_PORT")  # Gradio reads it at its import
+    if given is not None and not (
+        given.isascii() and given.isdecimal() and 1 <= int(given[:6]) <= 65_535
+    ):
+        parser.error(f"GRADIO_SERVER_PORT must be a number from 1 to 65535, not {given!r:.80}")
     return args
 
 
@@ -46,13 +51,16 @@ options = parse_arguments(sys.argv[1:] if __name__ == "__main__" else [])
 if ZERO_GPU:
     import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
-from specdemo.errors import first_line  # noqa: E402
+from specdemo.errors import UserError, first_line  # noqa: E402
 from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
 
-demo = build_demo(
-    ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream)) if ZERO_GPU else None
-)
+try:
+    demo = build_demo(
+        ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream)) if ZERO_GPU else None
+    )
+except UserError as error:  # models.yaml
+    sys.exit(f"app.py: {error}")
 
 if __name__ == "__main__":
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,12 @@ def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> in
     except BrokenPipeError:
         drop_output()
         return 141
+    except OSError as error:  # of a file or folder that a person named, or of the cache
+        if error.filename is None:
+            raise
+        name = printable(shown(os.fspath(error.filename)))
+        print(f"specdemo: {name} cannot be used ({error.strerror}).", file=sys.stderr)
+        return 1
 
 
 @contextmanager

@@ -17,14 +17,21 @@ LOCK = ".lock"
 
 def atomic_write(path: Path, data: str | bytes) -> None:
     """Write ``data`` (text as UTF-8) beside its final name first, so that a full disk or a kill
-    leaves neither half a file nor a lost one.
+    leaves neither half a file nor a lost one. A link stays one, to a new file; a pipe or a device
+    is written to as it is.
 
     Raises:
         OSError: as writing does; what was there before is still there.
     """
-    part = path.with_name(path.name + ".part")
+    raw = data.encode("utf-8") if isinstance(data, str) else data
+    if _is_stream(path):
+        with path.open("ab") as stream:
+            stream.write(raw)
+        return
+    path = path.resolve()
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write it, too
     try:
-        part.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+        part.write_bytes(raw)
         part.replace(path)
     except OSError:
         with suppress(OSError):
@@ -53,10 +60,14 @@ def check_output(path: Path, what: str) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    part = path.with_name(path.name + ".part") if path.name else path
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if _is_stream(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        part = path.resolve().with_name(f"{path.name}.{os.getpid()}.part")
         part.write_bytes(b"")
         part.unlink()
     except OSError as error:
@@ -64,6 +75,11 @@ def check_output(path: Path, what: str) -> None:
             f"{what} cannot be written to {path} ({error.strerror}); name a file in a folder that"
             " is there and can be written."
         ) from None
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether ``path`` is a pipe, a terminal or another device, such as ``/dev/stdout``."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager

@@ -149,6 +149,16 @@ def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
         ("{path: weights}", "{path: ''}", "a target source is one of"),
         ("{path: weights}", "{hub: ../../etc}", "a target source is one of"),
         ("hub: owner/name", "hub: owner/name/more", "must be a folder or"),
+        ("    size: small\n", "    size: small\n    size: large\n", "“size” is there twice"),
+        ("pairs:\n", "pairs:\n  a: {title: B}\n", "“a” is there twice"),
+        ("title: A", 'title: "\\ud800"', "is not text at character 1"),
+        ("title: A", f"title: {'9' * 5000}", "not valid YAML"),
+        ("title: A", f"title: {'[' * 3000}", "not valid YAML"),
+        (
+            "{path: weights}",
+            "{wheel: --index-url=x==1, sha256: a, file: b, file_sha256: c}",
+            "a target source is one of",
+        ),
     ],
 )
 def test_what_an_entry_may_hold(tmp_path, old, new, sentence):

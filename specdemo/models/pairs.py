@@ -24,7 +24,8 @@ from pydantic import (
 )
 
 from ..errors import UserError, shown
-from ..paths import ROOT
+from ..paths import ROOT, given_path
+from ..prompts import check_text
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm
 
 Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
@@ -63,15 +64,16 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
     """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or
     models.yaml beside app.py).
     """
-    path = Path(path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml").expanduser()
+    named = path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml"
+    path = given_path(named, "The list of models")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
             " app.py, or where SPECDEMO_MODELS says."
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
         ) from None
@@ -106,7 +108,7 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
     autoregressive, ``ar-draft``. Without a folder ``pair`` as it is."""
     if not folder:
         return pair
-    folder = Path(folder).expanduser().resolve()
+    folder = given_path(folder, "The drafter").resolve()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         ar, whole = is_autoregressive(config), is_diffusion_lm(config)
@@ -123,12 +125,26 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
 # -- the file's schema -----------------------------------------------------------------------------
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"“{key.value}” is there twice", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class _Wheel(_Strict):
-    wheel: str
+    wheel: Annotated[str, Field(pattern=rf"^{_ID.pattern}==[A-Za-z0-9.!+]+$")]
     sha256: str
     file: str
     file_sha256: str
@@ -136,7 +152,11 @@ class _Wheel(_Strict):
 
 _HubId = Annotated[str, Field(pattern=rf"^{_HUB_ID.pattern}$")]
 # a text of one line without spaces around it, as YAML's folded texts end in a newline
-_Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split())), Field(min_length=1)]
+_Text = Annotated[
+    str,
+    AfterValidator(lambda text: check_text(" ".join(text.split()), "A text in models.yaml")),
+    Field(min_length=1),
+]
 
 
 class _Hub(_Strict):
@@ -228,7 +248,7 @@ def _folder(place: str, path: Path) -> Path:
             f"{path}: the folder {place} is on a Windows drive, and this is another system; name"
             " a folder of this computer."
         )
-    return (path.resolve().parent / Path(place).expanduser()).resolve()
+    return given_path(place, f"A folder in {path}", path.resolve().parent).resolve()
 
 
 def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
