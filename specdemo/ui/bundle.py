@@ -20,6 +20,7 @@ STYLES = (
     "charts.css",
     "layout.css",
     "lesson.css",
+    "presenter.css",
 )
 
 IMPORT = re.compile(r'^import \{([^{}]*)\} from "\./([\w.]+)";\n', re.MULTILINE)

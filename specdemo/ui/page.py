@@ -27,6 +27,10 @@ from .server import Server
 
 ASSETS = ROOT / "assets"
 SWITCH_THEME = "() => { document.body.classList.toggle('dark'); }"
+PRESENT = (
+    "() => { document.activeElement.blur();"
+    " document.dispatchEvent(new KeyboardEvent('keydown', { key: 'p' })); }"
+)
 SHARE = "() => { document.querySelector('#race-view .sd-share').click(); }"
 UNLISTED: dict[str, Any] = {"api_visibility": "private", "queue": False}
 SESSIONS = 100  # of Gradio's records of pages, the most recent ones
@@ -109,6 +113,7 @@ def build_demo(
         with gr.Row(elem_id="top"):
             gr.Markdown("# SpecDemo", elem_id="title")
             gr.Button("Theme", elem_id="theme", size="sm").click(None, js=SWITCH_THEME, **UNLISTED)
+            gr.Button("Present", elem_id="present", size="sm").click(None, js=PRESENT, **UNLISTED)
             gr.Button("Share", elem_id="share", size="sm").click(None, js=SHARE, **UNLISTED)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Race", id="race"):

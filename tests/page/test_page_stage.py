@@ -233,3 +233,35 @@ def test_share_puts_the_link_on_the_screen(served, open_page):
     expect(link).to_be_in_viewport()
     assert "method=" in link.input_value()
     assert state(page, "view.player.root.getBoundingClientRect().bottom <= innerHeight")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
+def test_presenting_shows_the_race_alone_in_large_type(served, open_page, width, height):
+    page = open_page(served, width, height, reduced_motion="reduce")
+    view = view_of(page)
+    size = "parseFloat(getComputedStyle(document.querySelector('#race-view .sd-text')).fontSize)"
+    before = page.evaluate(size)
+    page.locator("#present").click()
+    for name in ("#command", "#words", "#title"):
+        expect(page.locator(name)).to_be_hidden()
+    assert page.evaluate(FAULTS, [f"#race-view {part}" for part in STAGE]) == []
+    assert page.evaluate(size) > before
+    page.keyboard.press("Home")
+    for number in (1, 2):  # a clicker's keys
+        page.keyboard.press("PageDown")
+        expect(view.locator(".sd-where")).to_contain_text(f"round {number} of")
+    page.keyboard.press("PageUp")
+    expect(view.locator(".sd-where")).to_contain_text("round 1 of")
+    page.keyboard.press("b")
+    expect(view.locator(".sd-blank")).to_be_visible()
+    page.keyboard.press("b")
+    expect(view.locator(".sd-blank")).to_be_hidden()
+    page.keyboard.press("p")
+    expect(page.locator("#command")).to_be_visible()
+
+
+def test_typing_does_not_begin_to_present(served, open_page):
+    page = open_page(served, 1280, 720, reduced_motion="reduce")
+    view_of(page)
+    page.locator("#prompt textarea").press("p")
+    expect(page.locator("#command")).to_be_visible()

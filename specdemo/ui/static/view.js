@@ -9,6 +9,7 @@ import { flow, list, num } from "./format.js";
 import { Lane, legend, pendingCells } from "./lanes.js";
 import { Player } from "./player.js";
 import { stateAtPlayhead } from "./playhead.js";
+import { Presenter } from "./presenter.js";
 import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
 import { BlockStrip } from "./strip.js";
@@ -61,6 +62,7 @@ export class View {
     this.charts = new Charts(this);
     this.saveBar = new SaveBar(this, this.options);
     this.layout();
+    this.presenter = new Presenter(this.root, () => this.draw());
     this.listen();
     element.replaceChildren(this.root);
     watchTheme(this.root, this.options.standalone);
