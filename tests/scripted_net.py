@@ -18,10 +18,10 @@ class FakeNet:
     """
 
     layer_ids, weights = (1, 3), "scripted"
-    markov_tables = None
+    markov_tables = pair_head = None
 
     def __init__(self, script, block_size=8, vocab_ids=None, mask_id=None):
-        self.script, self.block_size = script, block_size
+        self.script, self.most_masks = script, block_size - 1
         self.vocab_ids = None if vocab_ids is None else torch.tensor(vocab_ids)
         self.config = SimpleNamespace(mask_token_id=mask_id)
         self.passes = []  # (blocks, anchor position, rows of context seen) of every pass

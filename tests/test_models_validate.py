@@ -79,14 +79,25 @@ def test_tokenizers_that_differ_are_refused(tiny_loaded, tiny_target, tmp_path):
     [
         ({"target_layer_ids": [0]}, "fuses 128 features, but 1 target layers of 64 give 64"),
         ({"target_layer_ids": [0, 2]}, "different numbers from 0 to 1"),
-        ({"target_layer_ids": [-1, 1]}, "different numbers from 0 to 1"),
+        ({"target_layer_ids": [-2, 1]}, "different numbers from 0 to 1, or -1"),
         ({"target_layer_ids": [1, 1]}, "different numbers from 0 to 1"),
         ({"target_layer_ids": []}, "different numbers from 0 to 1"),
         ({"num_target_layers": 36}, "made for a target of 36 layers and this one has 2"),
         ({"hidden_size": 32}, "hidden size 32 and the target 64"),
         ({"block_size": 1}, "block size 1"),
-        ({"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}, "lacks weights"),
-        ({"num_hidden_layers": 1, "layer_types": ["full_attention"]}, "has unknown weights"),
+        (
+            {
+                "num_hidden_layers": 3,
+                "layer_types": ["full_attention"] * 3,
+                "causal": [False] * 3,
+            },
+            "lacks weights",
+        ),
+        (
+            {"num_hidden_layers": 1, "layer_types": ["full_attention"], "causal": [False]},
+            "has unknown weights",
+        ),
+        ({"num_hidden_layers": 3}, "does not describe a drafter"),
         ({"intermediate_size": 96}, "where its config.json asks for"),
         (
             {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
@@ -120,17 +131,21 @@ def test_tapping_the_final_layer_gives_a_warning(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sample_from_anchor": True}, "predicts from its anchor"),
-        ({"dflash_config": {"sample_from_anchor": True}}, "predicts from its anchor"),
-        ({"dflash_config": {"causal": True}}, "looks only one way"),
+        ({"sample_from_anchor": True}, "has “sample_from_anchor”: True in its config.json"),
+        ({"dflash_config": {"causal": True}}, "has “dflash_config”: "),
+        ({"attention_bias": True}, "has “attention_bias”: True"),
+        ({"anything": 1}, "has “anything”: 1 in its config.json, which SpecDemo does not compute"),
         (
             {"layer_types": ["sliding_attention", "full_attention"]},
-            "looks only one way or through a sliding window",
+            "sliding layers and sliding_window None",
         ),
-        ({"attention_bias": True}, "biases"),
+        ({"hidden_size": None}, "“hidden_size” is missing"),
+        ({"num_target_layers": None}, "“num_target_layers” is missing"),
     ],
 )
-def test_other_block_layouts_are_refused(tiny_loaded, tiny_target, tmp_path, changes, sentence):
+def test_facts_that_are_missing_or_that_nobody_computes_are_refused(
+    tiny_loaded, tiny_target, tmp_path, changes, sentence
+):
     place = saved(tiny_target, tmp_path)
     rewrite(place, **changes)
     with pytest.raises(UserError, match=sentence):

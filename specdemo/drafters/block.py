@@ -21,6 +21,14 @@ class Params(MethodParams):
         7, ge=1, le=15, description="γ: masks per block, the tokens drafted per round"
     )
     markov_head: MarkovHead = True
+    confidence: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="End the draft before a token whose predicted acceptance is lower (DSpark"
+        " drafters with a confidence head; 0 = never)",
+        json_schema_extra={"step": 0.05},
+    )
 
 
 class BlockChain:
@@ -43,6 +51,8 @@ class BlockChain:
     def propose(self, context: Context) -> Draft:
         table = self.network.table(context, self.params.gamma, self.params.markov_head)
         rows = table.chain()
+        short = (i for i, sure in enumerate(table.confidence) if sure < self.params.confidence)
+        rows = rows[: next(short, len(rows))]
         return Draft.chain(
             [row[0][0] for row in rows],
             [row[0][1] for row in rows],

@@ -119,8 +119,9 @@ class D2SD:
         blocks = [[context.ids[-1], *first[:i]] + [MASK] * (gamma - i) for i in points]
         hidden = self.second.hidden(blocks, len(context.ids) - 1)
         slots = [(b, k) for b, i in enumerate(points) for k in range(i + 1, gamma + 1)]
-        table = self.second.to_table(
-            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.markov_head
-        )
         ends = list(itertools.accumulate((gamma - i for i in points), initial=0))
+        before = {end: blocks[b][i] for b, (end, i) in enumerate(zip(ends, points, strict=False))}
+        table = self.second.to_table(
+            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.markov_head, before
+        )
         return [table.chain(start, stop) for start, stop in itertools.pairwise(ends)]

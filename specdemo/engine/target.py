@@ -263,7 +263,7 @@ class Target:
             keys, values = cache.write(layer, cache.length, k, v)
             return tree(q, keys[None], values[None])
 
-        outputs: dict[int, torch.Tensor] = {}
+        outputs = {-1: x}  # the embeddings
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
             if layer.index in taps:

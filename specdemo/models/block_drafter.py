@@ -4,13 +4,15 @@ target's hidden states.
 Architecture of DFlash (Chen, Liang, Liu, 2026, section 4): features of several target layers are
 fused once per committed token and enter *every* layer as keys and values; the block's rows see each
 other in both directions and all context strictly before their anchor. Slot k of a block predicts
-the token at position anchor + k (no shift); slot 0 is the anchor itself.
+the token at position anchor + k (no shift); slot 0 is the anchor itself. Its published relatives
+(:mod:`.layouts`) differ in who sees whom (:mod:`.sight`), in which row predicts which position, by
+convolutions and by heads on top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,68 +20,23 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from .block_config import BlockDrafterConfig
 from .compiled import MAX_ROWS, Reads, hide
-from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, rotate, whole_steps
-from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
+from .decoder import CHUNK_ROWS, ROW_STEP, Attend, WindowCache, rms_norm, rotate, whole_steps
+from .layers import Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
 from .markov import MarkovHead, MarkovTables
+from .pair_heads import (
+    CandidateSelector,
+    Confidence,
+    DsparkPairs,
+    MarkovPairs,
+    PairHead,
+    SelectorPairs,
+)
+from .sight import FULL, Sight, block_mask, sights
 
 MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`
-
-
-class BlockDrafterConfig(DrafterConfig):
-    """Shape of a block drafter. Also reads z-lab's DFlash files, whose mask id and taps (and
-    sometimes block size) are nested.
-
-    Args:
-        block_size: slots of a block, anchor included.
-        target_layer_ids: decoder layers of the target whose *outputs* are the features
-            (``hidden_states[i + 1]``).
-        mask_token_id: a real row of the target's embedding that is never emitted; it stands for the
-            mask in transformers' contract.
-        context_projection: ``own`` (K/V projections for the context alone) or ``shared`` (DFlash).
-        mask_embedding: ``learned`` (a vector of the drafter's) or ``token`` (the embedding row of
-            ``mask_token_id``).
-        markov_rank: inner width of the Markov head (:mod:`.markov`), 0 for a drafter without one.
-        rope_scaling, dflash_config: as in z-lab's files.
-    """
-
-    model_type = "specdemo_block_drafter"
-
-    def __init__(
-        self,
-        num_hidden_layers: int = 4,
-        block_size: int | None = None,
-        num_target_layers: int = 30,
-        target_layer_ids: list[int] | None = None,
-        mask_token_id: int | None = None,
-        qk_norm: bool = True,
-        context_projection: Literal["own", "shared"] = "shared",
-        mask_embedding: Literal["learned", "token"] = "token",
-        layer_types: list[str] | None = None,
-        rope_parameters: dict[str, Any] | None = None,
-        rope_scaling: dict[str, Any] | None = None,
-        dflash_config: dict[str, Any] | None = None,
-        markov_rank: int = 0,
-        **more: Any,
-    ) -> None:
-        nested = dflash_config or {}
-        self.block_size = nested.get("block_size", 16) if block_size is None else block_size
-        self.mask_token_id = nested.get("mask_token_id") if mask_token_id is None else mask_token_id
-        self.num_target_layers = nested.get("num_target_layers", num_target_layers)
-        self.target_layer_ids = list(
-            nested.get("target_layer_ids", ()) if target_layer_ids is None else target_layer_ids
-        )
-        self.context_projection = context_projection
-        self.mask_embedding = mask_embedding
-        self.layer_types = layer_types or ["full_attention"] * num_hidden_layers
-        self.markov_rank = markov_rank
-        super().__init__(
-            num_hidden_layers=num_hidden_layers,
-            qk_norm=qk_norm,
-            rope_parameters={**(rope_scaling or {}), **(rope_parameters or {})},
-            **more,
-        )
 
 
 class BlockDrafter(TargetEmbeddings, PreTrainedModel):
@@ -89,7 +46,9 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
     """
 
     config_class = BlockDrafterConfig
-    markov_tables: MarkovTables | None = None  # the Markov head in use, where the drafter has one
+    # heads in use, where the drafter has one: ours, or a published one
+    markov_tables: MarkovTables | None = None
+    pair_head: PairHead | None = None
     main_input_name = "noise_embeds"
     base_model_prefix = "model"
 
@@ -108,12 +67,49 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         )
         self.markov = MarkovHead(size, config.markov_rank) if config.markov_rank else None
         self.register_buffer("draft_vocab", draft_vocab)
-        self.rope = Rope(config)
+        self._add_published_parts(config)
+        self.rope, self.sights = Rope(config), sights(config)
         self.post_init()
+
+    def _add_published_parts(self, c: BlockDrafterConfig) -> None:
+        """Heads of published drafters, and embedding and head where they have their own."""
+        columns = c.draft_vocab_size or c.vocab_size
+        if c.own_embedding:
+            self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
+        if c.own_head:
+            self.lm_head = linear(c.hidden_size, columns)
+        if c.pair_rank:
+            self.markov_head = MarkovPairs(
+                c.hidden_size, c.vocab_size, columns, c.pair_rank, c.pair_gate
+            )
+        if c.confidence != "none":
+            rank = c.pair_rank if c.confidence == "state and token" else 0
+            self.confidence_head = Confidence(c.hidden_size, rank)
+        if c.selector_rank:
+            self.candidate_selector = CandidateSelector(
+                c.hidden_size, c.vocab_size, c.selector_rank
+            )
 
     @property
     def block_size(self) -> int:
         return self.config.block_size
+
+    @property
+    def most_masks(self) -> int:
+        """Positions that one block predicts."""
+        return self.config.block_size - 1 + self.config.row_offset
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a DFlash block as our trainer and transformers know it: slot k speaks
+        about position k, rows see their whole block and all context, nothing is mixed or scaled,
+        and no published head or embedding is its own.
+        """
+        c = self.config
+        extras = (c.row_offset, c.conv_kernel_size, c.pair_rank, c.selector_rank)
+        scaled = (c.input_embedding_scale, c.output_multiplier) != (1, 1)
+        own = c.own_embedding or c.own_head or c.final_logit_softcapping is not None
+        return {*sights(c)} == {FULL} and not (any(extras) or scaled or own)
 
     @property
     def layer_ids(self) -> tuple[int, ...]:
@@ -183,11 +179,16 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             past = 0 if cache is None else cache.get_seq_length()
             count = n + (0 if context is None else context.shape[1])
             position_ids = past + torch.arange(count, device=rows.device)[None]
-        allowed = None if attention_mask is None else attention_mask[:, None, None, :].bool()
+        given = None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
         def attend(layer: Layer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if cache is not None:
                 k, v = cache.update(k, v, layer.index)
+            allowed, sight = given, self.sights[layer.index]
+            if sight != FULL:
+                relative = torch.arange(k.shape[2], device=k.device) - (k.shape[2] - n)
+                seen = sight.sees(relative, n)
+                allowed = seen if given is None else seen & given
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
 
         hidden = self.denoise(rows, context, position_ids, attend)
@@ -206,16 +207,46 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         self.context_norm = self.hidden_norm.weight.detach().to(embedding)
         to_context = [p for l in self.layers for p in l.self_attn.context_projections()]
         self.to_context = Linear(torch.cat([p.weight.detach() for p in to_context]), device, dtype)
+        self.context_bias = None
+        if to_context[0].bias is not None:
+            self.context_bias = torch.cat([p.bias.detach() for p in to_context]).to(embedding)
         mask_row = (
-            embedding[self.config.mask_token_id]
+            self.embed(torch.tensor(self.config.mask_token_id, device=device))
             if self.mask_embedding is None
             else self.mask_embedding
         )
         self.mask_row = mask_row.detach().to(embedding)
+        self.sights = sights(self.config)
+        self.pair_head = self._pair_head()
         self.markov_tables = None
         if self.markov is not None:
             ids = slice(rows) if self.vocab_ids is None else self.vocab_ids
             self.markov_tables = MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
+
+    def _pair_head(self) -> PairHead | None:
+        c = self.config
+        if c.pair_rank:
+            confidence = None if c.confidence == "none" else self.confidence_head
+            with_token = c.confidence == "state and token"
+            return DsparkPairs(self.markov_head, confidence, with_token, self.embedding, self.kept)
+        if c.selector_rank:
+            return SelectorPairs(self.candidate_selector, c.selector_top_k, self.embedding)
+        return None
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """``[...]`` token ids to ``[..., H]`` rows of a block."""
+        rows = F.embedding(ids, self.embedding)
+        scale = self.config.input_embedding_scale
+        return rows if scale == 1 else rows * scale
+
+    @torch.no_grad()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        c, out = self.config, super().logits(hidden)
+        if c.output_multiplier != 1:
+            out = out * c.output_multiplier
+        if cap := c.final_logit_softcapping:
+            out = torch.where(out.isneginf(), out, torch.tanh(out / cap) * cap)
+        return out
 
     def new_cache(self, capacity: int) -> WindowCache:
         """An empty context cache for ``capacity`` positions and one block behind them; it grows
@@ -253,6 +284,8 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         eps, c = self.config.rms_norm_eps, self.config
         fused = self.fused_fc(features.to(self.embedding))
         rows = self.to_context(rms_norm(fused, self.context_norm, eps))
+        if self.context_bias is not None:
+            rows = rows + self.context_bias
         rows = rows.view(len(rows), c.num_hidden_layers, 2, c.num_key_value_heads, c.head_dim)
         k = rows[:, :, 0]  # [n, L, Hkv, D]
         if c.qk_norm:
@@ -273,24 +306,30 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         Returns:
             ``[B, w, H]``, slot k for the token at ``anchor_position + k``.
         """
+        if not self.config.row_offset:
+            return self._rows(ids, anchor_position, cache)
+        if ids.shape[1] == 1:  # the anchor alone: nothing is predicted
+            return self.embedding.new_zeros(len(ids), 1, self.embedding.shape[1])
+        return F.pad(self._rows(ids[:, :-1], anchor_position, cache), (0, 0, 1, 0))
+
+    def _rows(self, ids: torch.Tensor, anchor_position: int, cache: WindowCache) -> torch.Tensor:
+        """The network's own rows ``[B, w, H]`` of :meth:`hidden`."""
         batch, width = ids.shape
         n = batch * width
         first, last = cache.seen(anchor_position)
         cache.reserve(cache.length + n)
-        same_block = self._same_block(batch, width)
+        masks = self._masks(first, last, anchor_position - cache.start, batch, width)
         ids = ids.reshape(-1)
-        embeds = F.embedding(ids.clamp(min=0), self.embedding)
-        x = torch.where((ids == MASK)[:, None], self.mask_row, embeds)
+        x = torch.where((ids == MASK)[:, None], self.mask_row, self.embed(ids.clamp(min=0)))
         cos, sin = (t.repeat(batch, 1, 1) for t in self.rope_table.rows(anchor_position, width))
         group = self.config.num_attention_heads // self.config.num_key_value_heads
-        if self.compiled is not None and last == cache.length and n <= MAX_ROWS:
-            hidden = None if same_block is None else hide(same_block, group)
+        of_context, of_block = masks[0]
+        alike = of_context is None and all(m is masks[0] for m in masks)
+        if self.compiled is not None and alike and last == cache.length and n <= MAX_ROWS:
+            hidden = None if of_block is None else hide(of_block, group)
             reads = Reads(first, last, last + n, hidden)
             return self.compiled(x, cos, sin, cache, last, reads)[0].view(batch, width, -1)
-        # bool [G * B * w, context + B * w]
-        mask = None
-        if same_block is not None:
-            mask = F.pad(same_block, (last - first, 0), value=True).repeat(group, 1)
+        whole = {id(m): _whole(m, last - first, n, group) for m in masks}
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if last == cache.length:
@@ -299,17 +338,61 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             else:  # the slots behind the context hold committed tokens
                 keys = torch.cat([cache.keys[layer, :, first:last], k], 1)
                 values = torch.cat([cache.values[layer, :, first:last], v], 1)
+            mask = whole[id(masks[layer])]  # [G * B * w, context + B * w]
             return F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=mask)
 
-        for layer in self.fused:
-            x = layer(x, cos, sin, attend)
-        return rms_norm(x, self.final_norm, self.config.rms_norm_eps).view(batch, width, -1)
+        return self.run_layers(x, cos, sin, attend, width).view(batch, width, -1)
 
-    def _same_block(self, batch: int, width: int) -> torch.Tensor | None:
-        """Blocks lie side by side behind their context; each sees the context and itself: bool ``[B
-        * w, B * w]``, None for a single block.
+    def run_layers(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend, width: int
+    ) -> torch.Tensor:
+        """Rows ``[n, H]`` of blocks of ``width`` slots side by side through the layers and the
+        final norm.
         """
-        if batch == 1:
-            return None
-        block = torch.arange(batch * width, device=self.embedding.device) // width
-        return block[:, None] == block[None]
+        eps = self.config.rms_norm_eps
+        for layer, own in zip(self.fused, self.layers, strict=True):
+            if own.attention_conv is None:
+                x = layer(x, cos, sin, attend)
+                continue
+            rows, deltas = own.attention_conv.before(rms_norm(x, layer.attention_norm, eps), width)
+            added = layer.attention(rows, cos, sin, attend)
+            x = x + own.attention_conv.after(added, deltas, width)
+            rows, deltas = own.mlp_conv.before(rms_norm(x, layer.mlp_norm, eps), width)
+            x = x + own.mlp_conv.after(layer.mlp(rows), deltas, width)
+        return rms_norm(x, self.final_norm, eps)
+
+    def _masks(self, first: int, last: int, anchor: int, batch: int, width: int) -> list[Masks]:
+        """Per layer what its rows see of the slots from ``first`` to ``last`` and of the blocks;
+        layers that see the same have the same object.
+        """
+        device = self.embedding.device
+        known: dict[Sight, Masks] = {}
+        for sight in dict.fromkeys(self.sights):
+            context = torch.arange(first - anchor, last - anchor)
+            known[sight] = Masks(
+                *(
+                    m if m is None else m.to(device)
+                    for m in block_mask(sight, context, batch, width)
+                )
+            )
+        return [known[sight] for sight in self.sights]
+
+
+class Masks(NamedTuple):
+    """See :func:`.sight.block_mask`."""
+
+    of_context: torch.Tensor | None
+    of_block: torch.Tensor | None
+
+
+def _whole(masks: Masks, context: int, n: int, group: int) -> torch.Tensor | None:
+    """One mask ``[group * n, context + n]`` of both parts, None where everything is seen."""
+    of_context, of_block = masks
+    if of_context is None and of_block is None:
+        return None
+    device = (of_block if of_context is None else of_context).device  # type: ignore[union-attr]
+    if of_context is None:
+        of_context = torch.ones(n, context, dtype=torch.bool, device=device)
+    if of_block is None:
+        of_block = torch.ones(n, n, dtype=torch.bool, device=device)
+    return torch.cat((of_context, of_block), 1).repeat(group, 1)

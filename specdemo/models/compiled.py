@@ -248,6 +248,8 @@ def compile_layers(layers: Sequence[DecoderLayer], final_norm: Tensor) -> Compil
 
         if not kernels.has_fma() or layers[0].shape.head_dim % 2:
             return None
+        if any(layer.out_bias is not None for layer in layers):
+            return None
         compiled = CompiledLayers(layers, final_norm, kernels)
         return compiled if _agrees(compiled, layers[:1], final_norm) else None
     except Exception:  # a Numba without this processor, a cache folder that cannot be written, ...

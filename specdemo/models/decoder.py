@@ -224,7 +224,8 @@ class DecoderShape:
 @dataclass
 class DecoderLayer:
     """A pre-norm residual layer without gradients: q, k and v in one product, gate and up in one;
-    biases of q, k, v (Qwen2) and norms of q and k (Qwen3) are optional.
+    biases of q, k, v (Qwen2) and of the attention's output, and norms of q and k (Qwen3) are
+    optional.
     """
 
     index: int
@@ -238,6 +239,7 @@ class DecoderLayer:
     mlp_norm: torch.Tensor
     gate_up: Linear
     down: Linear
+    out_bias: torch.Tensor | None = None
 
     @classmethod
     def from_module(
@@ -257,13 +259,12 @@ class DecoderLayer:
                 twice where the module stays in use.
 
         Raises:
-            AttributeError: the module lacks a part of such a layer, or has biases outside q, k, v.
+            AttributeError: the module lacks a part of such a layer, or has biases in its MLP.
         """
         attention, mlp = module.self_attn, module.mlp
         biases = [p.bias for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        outside = (attention.o_proj, mlp.gate_proj, mlp.down_proj)
-        if any(p.bias is not None for p in outside):
-            raise AttributeError("biases outside q, k, v")
+        if any(p.bias is not None for p in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)):
+            raise AttributeError("biases in its MLP")
 
         def product(*projections: torch.nn.Linear) -> Linear:
             return Linear(fuse(projections, shared), device, dtype)
@@ -272,6 +273,7 @@ class DecoderLayer:
             return part.weight.detach().to(device, dtype)
 
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+        out_bias = attention.o_proj.bias
 
         return cls(
             index,
@@ -285,25 +287,38 @@ class DecoderLayer:
             mlp_norm=norm(module.post_attention_layernorm),
             gate_up=product(mlp.gate_proj, mlp.up_proj),
             down=product(mlp.down_proj),
+            out_bias=None if out_bias is None else out_bias.detach().to(device, dtype),
         )
 
     def __call__(
         self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
         """``x [n, H] -> [n, H]``; ``cos``, signed ``sin``: ``[n, 1, D]`` of the rows' positions."""
-        attended = attend(self.index, *self.project(x, cos, sin))
-        x = x + self.out(rows_of_heads(attended, x.shape[0]))
-        gate, up = self.gate_up(rms_norm(x, self.mlp_norm, self.shape.eps)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        normed = rms_norm(x, self.attention_norm, self.shape.eps)
+        x = x + self.attention(normed, cos, sin, attend)
+        return x + self.mlp(rms_norm(x, self.mlp_norm, self.shape.eps))
+
+    def attention(
+        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend
+    ) -> torch.Tensor:
+        """What the attention adds to the rows whose norm is ``normed [n, H]``."""
+        attended = attend(self.index, *self.project(normed, cos, sin))
+        out = self.out(rows_of_heads(attended, normed.shape[0]))
+        return out if self.out_bias is None else out + self.out_bias
+
+    def mlp(self, normed: torch.Tensor) -> torch.Tensor:
+        """What the MLP adds to the rows whose norm is ``normed [n, H]``."""
+        gate, up = self.gate_up(normed).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
 
     def project(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self, normed: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated queries ``[1, Hkv, G * n, D]`` (heads that share a key head become rows), rotated
         keys and values ``[Hkv, n, D]``.
         """
-        n, s = x.shape[0], self.shape
-        qkv = self.qkv(rms_norm(x, self.attention_norm, s.eps))
+        n, s = normed.shape[0], self.shape
+        qkv = self.qkv(normed)
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias
         qkv = qkv.view(n, s.heads + 2 * s.kv_heads, s.head_dim)

@@ -87,7 +87,7 @@ class DiffusionLM:
 
     layer_ids: tuple[int, ...] = ()  # it reads nothing of the target
     vocab_ids: torch.Tensor | None = None  # its ids are the target's
-    markov_tables = None
+    markov_tables = pair_head = None
     weights = "untrained weights"  # in words, for the page
 
     def __init__(
@@ -105,7 +105,8 @@ class DiffusionLM:
         self.head, self.head_bias, self.banned = head, head_bias, banned
         self.rope_table = RopeTable(rope, head.device, head.dtype)
         # an anchor and its masks are a small part of what it reads
-        self.block_size = 1 + min(MAX_MASKS, config.context_window // 4)
+        self.most_masks = min(MAX_MASKS, config.context_window // 4)
+        self.block_size = 1 + self.most_masks
 
     @property
     def rereads(self) -> str:

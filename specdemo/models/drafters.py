@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from .drafter_files import read_weights
 from .fetch import drafter_folder
 from .foreign_code import no_foreign_code
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm, role_for
+from .layers import DrafterConfig
+from .layouts import NEEDED, Facts, layout_of, read_published
 from .load import Loaded
+from .pair_heads import DsparkPairs
 from .pairs import Pair
 from .validate import (
     check_context_window,
@@ -83,7 +87,13 @@ def _parts(net: BlockDrafter | ArDrafter | DiffusionLM) -> str:
     """What else belongs to the words for its weights: a Markov head, a window."""
     if isinstance(net, DiffusionLM):
         return f", a stand-alone diffusion language model ({net.config.family}): {net.rereads}"
+    pairs = getattr(net, "pair_head", None)
     head = " with a Markov head" if getattr(net, "markov_tables", None) is not None else ""
+    if isinstance(pairs, DsparkPairs):
+        head = " with DSpark's Markov head"
+        head += " and its confidence head" if pairs.has_confidence else ""
+    elif pairs is not None:
+        head = " with DFlash 2's candidate selector"
     window = net.config.context_window
     return head + (f" reading at most the last {window} tokens" if window else "")
 
@@ -95,13 +105,12 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     folder = Path(folder)
     raw = _read_config(folder)
     weights = read_weights(folder)
-    autoregressive = is_autoregressive(raw)
-    config = _config(
-        ArDrafterConfig if autoregressive else BlockDrafterConfig, raw, weights, folder
-    )
+    config, weights = _config(raw, weights, folder, loaded)
     if loaded is not None:
-        _check_fit(config, raw, folder, loaded)
-    net: Any = (ArDrafter if autoregressive else BlockDrafter)(config, weights.get("draft_vocab"))
+        _check_fit(config, folder, loaded)
+    net: Any = (BlockDrafter if isinstance(config, BlockDrafterConfig) else ArDrafter)(
+        config, weights.get("draft_vocab")
+    )
     rows = (
         loaded.model.get_output_embeddings().weight.shape[0]
         if loaded is not None
@@ -137,13 +146,69 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return raw
 
 
-def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> Any:
-    """Fields that older drafters leave out follow from their weights."""
-    known = {
-        k: v for k, v in raw.items() if k not in ("model_type", "auto_map", "dtype", "torch_dtype")
+def _config(
+    raw: dict[str, Any],
+    weights: dict[str, torch.Tensor],
+    folder: Path,
+    loaded: Loaded | None,
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """The config of a drafter, and its weights by our names."""
+    cls: Any = BlockDrafterConfig
+    if is_autoregressive(raw) or layout_of(raw) == "ours":
+        cls = ArDrafterConfig if is_autoregressive(raw) else cls
+        fields = _our_fields(raw, weights, cls, str(folder))
+    else:
+        fields, weights = read_published(raw, weights, str(folder))
+        weights = _without_the_targets(weights, loaded)
+    fields["own_embedding"] = "embed_tokens.weight" in weights
+    fields["own_head"] = "lm_head.weight" in weights
+    try:
+        return cls(**fields), weights
+    except Exception as error:  # a value of another type, in the words of transformers
+        raise UserError(
+            f"{folder / 'config.json'} does not describe a drafter ({first_line(error)}); fetch or"
+            " train it again."
+        ) from None
+
+
+def _without_the_targets(
+    weights: dict[str, torch.Tensor], loaded: Loaded | None
+) -> dict[str, torch.Tensor]:
+    """``weights`` less an embedding and a head that are copies of the target's."""
+    if loaded is None:
+        return weights
+    places = {
+        "embed_tokens.weight": loaded.model.get_input_embeddings().weight,
+        "lm_head.weight": loaded.model.get_output_embeddings().weight,
     }
+    return {
+        name: tensor
+        for name, tensor in weights.items()
+        if name not in places
+        or tensor.shape != places[name].shape
+        or not torch.equal(tensor.to(places[name]), places[name])
+    }
+
+
+def _our_fields(
+    raw: dict[str, Any], weights: dict[str, torch.Tensor], cls: type, name: str
+) -> dict[str, Any]:
+    """Fields that older drafters of ours leave out follow from their weights."""
+    allowed = {
+        key
+        for form in (cls, DrafterConfig)
+        for key in inspect.signature(form).parameters
+        if key != "more"
+    }
+    facts = Facts(raw, name)
+    for key in NEEDED:
+        facts.need(key)
+    facts.check_read("target", *allowed)
+    known = {k: v for k, v in raw.items() if k in allowed}
     known.setdefault("qk_norm", "layers.0.self_attn.q_norm.weight" in weights)
     if cls is BlockDrafterConfig:
+        facts.need("num_target_layers")
+        facts.need("block_size")
         known.setdefault(
             "context_projection",
             "own" if "layers.0.self_attn.context_k_proj.weight" in weights else "shared",
@@ -153,16 +218,10 @@ def _config(cls: type, raw: dict[str, Any], weights: dict[str, torch.Tensor], fo
             weights["markov.out.weight"].shape[-1] if "markov.out.weight" in weights else 0,
         )
         known.setdefault("mask_embedding", "learned" if "mask_embedding" in weights else "token")
-    try:
-        return cls(**known)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{folder / 'config.json'} does not describe a drafter ({first_line(error)}); fetch or"
-            " train it again."
-        ) from None
+    return known
 
 
-def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -> None:
+def _check_fit(config: Any, folder: Path, loaded: Loaded) -> None:
     target = loaded.model.config
     if (folder / "tokenizer.json").is_file():
         from transformers import AutoTokenizer
@@ -173,7 +232,7 @@ def _check_fit(config: Any, raw: dict[str, Any], folder: Path, loaded: Loaded) -
             )
         check_tokenizers(loaded.tokenizer, tokenizer, str(folder))
     if isinstance(config, BlockDrafterConfig):
-        check_drafter_config(config, raw, target, loaded.tokenizer, loaded.eos_ids, str(folder))
+        check_drafter_config(config, target, loaded.tokenizer, loaded.eos_ids, str(folder))
         return
     check_context_window(config, str(folder))
     if config.hidden_size != target.get_text_config().hidden_size:

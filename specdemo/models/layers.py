@@ -8,7 +8,7 @@ Tensor names follow transformers' Llama and Qwen3, so that published drafters lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,12 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..errors import UserError
 from .compiled import CompiledLayers, compile_layers
+from .convolution import GroupedConvolution
 from .decoder import DecoderLayer, DecoderShape, WindowCache, rotate, signed_sin
 from .linear import Linear
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+Biases = Literal["none", "q, k, v", "q, k, v, o"]
 
 
 class DrafterConfig(PreTrainedConfig):
@@ -31,6 +33,8 @@ class DrafterConfig(PreTrainedConfig):
         qk_norm: per-head norm of queries and keys before rotation (Qwen3).
         context_window: the most committed tokens before its own that it reads, which is what it was
             trained on; None: all of them.
+        biases: which of the attention's projections have any (Qwen2: q, k, v).
+        own_embedding, own_head: whether it has these of its own, instead of the target's.
     """
 
     def __init__(
@@ -48,9 +52,14 @@ class DrafterConfig(PreTrainedConfig):
         max_position_embeddings: int = 8192,
         vocab_size: int = 49152,
         context_window: int | None = None,
+        biases: Biases = "none",
+        own_embedding: bool = False,
+        own_head: bool = False,
         **more: Any,
     ) -> None:
         self.context_window = context_window
+        self.biases = biases
+        self.own_embedding, self.own_head = own_embedding, own_head
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.num_hidden_layers = num_hidden_layers
@@ -70,8 +79,8 @@ class DrafterConfig(PreTrainedConfig):
         super().__init__(**more)
 
 
-def linear(n_in: int, n_out: int) -> nn.Linear:
-    return nn.Linear(n_in, n_out, bias=False)
+def linear(n_in: int, n_out: int, bias: bool = False) -> nn.Linear:
+    return nn.Linear(n_in, n_out, bias=bias)
 
 
 class Attention(nn.Module):
@@ -85,11 +94,11 @@ class Attention(nn.Module):
         super().__init__()
         size, dim, eps = config.hidden_size, config.head_dim, config.rms_norm_eps
         heads, kv_heads = config.num_attention_heads * dim, config.num_key_value_heads * dim
-        self.dim = dim
-        self.q_proj = linear(size, heads)
-        self.k_proj = linear(size, kv_heads)
-        self.v_proj = linear(size, kv_heads)
-        self.o_proj = linear(heads, size)
+        self.dim, bias = dim, config.biases != "none"
+        self.q_proj = linear(size, heads, bias)
+        self.k_proj = linear(size, kv_heads, bias)
+        self.v_proj = linear(size, kv_heads, bias)
+        self.o_proj = linear(heads, size, config.biases == "q, k, v, o")
         if own_context:
             self.context_k_proj = linear(size, kv_heads)
             self.context_v_proj = linear(size, kv_heads)
@@ -146,6 +155,12 @@ class Layer(nn.Module):
         self.mlp = MLP(size, config.intermediate_size)
         self.input_layernorm = nn.RMSNorm(size, eps)
         self.post_attention_layernorm = nn.RMSNorm(size, eps)
+        # DFlash 2
+        self.attention_conv: GroupedConvolution | None = None
+        self.mlp_conv: GroupedConvolution | None = None
+        if taps := getattr(config, "conv_kernel_size", 0):
+            self.attention_conv = GroupedConvolution(size, taps, config.conv_group_size)
+            self.mlp_conv = GroupedConvolution(size, taps, config.conv_group_size)
 
     def forward(
         self,
@@ -157,12 +172,25 @@ class Layer(nn.Module):
         """``x [B, n, H]``, ``context [B, c, H]`` or None, ``rope`` cos and signed sin ``[B or 1, c
         + n, D]``.
         """
-        q, k, v = self.self_attn.project(self.input_layernorm(x), context)
         cos, sin = (t[:, None] for t in rope)
         n = x.shape[1]
-        out = attend(self, rotate(q, cos[..., -n:, :], sin[..., -n:, :]), rotate(k, cos, sin), v)
-        x = x + self.self_attn.o_proj(out.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.post_attention_layernorm(x))
+
+        def attention(normed: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.self_attn.project(normed, context)
+            q = rotate(q, cos[..., -n:, :], sin[..., -n:, :])
+            out = attend(self, q, rotate(k, cos, sin), v)
+            return self.self_attn.o_proj(out.transpose(1, 2).flatten(2))
+
+        x = x + _mixed(self.attention_conv, attention, self.input_layernorm(x))
+        return x + _mixed(self.mlp_conv, self.mlp, self.post_attention_layernorm(x))
+
+
+def _mixed(convolution: GroupedConvolution | None, half: Callable, x: torch.Tensor) -> torch.Tensor:
+    """A half of a layer over ``x [B, n, H]``, each of the B a block, between its convolutions."""
+    if convolution is None:
+        return half(x)
+    rows, deltas = convolution.before(x.flatten(0, 1), x.shape[1])
+    return convolution.after(half(rows.view_as(x)).flatten(0, 1), deltas, x.shape[1]).view_as(x)
 
 
 class Rope:
@@ -237,6 +265,7 @@ class TargetEmbeddings:
     weights: str = "untrained weights"  # in words, for the page
     embedding: torch.Tensor
     compiled: CompiledLayers | None = None  # the fused layers with compiled code, where they can
+    kept: torch.Tensor | slice  # the drafter's columns that may be proposed
 
     # of the PreTrainedModel that this is mixed into
     config: Any
@@ -244,26 +273,34 @@ class TargetEmbeddings:
     layers: Any
     norm: nn.RMSNorm
     rope: Rope
+    embed_tokens: nn.Embedding
+    lm_head: nn.Linear
 
     def bind(
         self, embedding: torch.Tensor, head: torch.Tensor, known_ids: int | None = None
     ) -> None:
-        """Attach the target's ``embedding [V, H]`` and ``head [V, H]`` and build the fused layers;
-        call again after training changed the weights.
+        """Attach the target's ``embedding [V, H]`` and ``head [V, H]``, where the drafter has none
+        of its own, and build the fused layers; call again after training changed the weights.
 
         Args:
             known_ids: ids from this one on are unknown to the tokenizer (rows that pad the target's
                 head) and never proposed.
         """
         c, device, dtype = self.config, embedding.device, embedding.dtype
-        self.embedding = embedding.detach()
-        rows = min(c.vocab_size, head.shape[0], known_ids or head.shape[0])
-        ids = self.draft_vocab
-        self.vocab_ids = None
+        own_rows = self.embed_tokens.weight if c.own_embedding else embedding
+        self.embedding = own_rows.detach().to(device, dtype)
+        own_head = self.lm_head.weight.to(device, dtype) if c.own_head else None
+        head = head.detach() if own_head is None else own_head.detach()
+        rows, ids = min(c.vocab_size, head.shape[0], known_ids or head.shape[0]), self.draft_vocab
+        self.vocab_ids, self.kept = None, slice(rows)
         if ids is not None:
-            ids = ids.to(head.device, torch.int64)
-            self.vocab_ids = ids[ids < known_ids] if known_ids else ids
-        self.head = Linear(head.detach()[:rows] if ids is None else head.detach()[self.vocab_ids])
+            ids = ids.to(device, torch.int64)
+            self.kept = ids < (known_ids or ids.max() + 1)
+            self.vocab_ids = ids[self.kept]
+        if ids is None or c.own_head:
+            self.head = Linear(head[self.kept])
+        else:
+            self.head = Linear(head[self.vocab_ids])
         shape = DecoderShape(
             c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.rms_norm_eps
         )
@@ -272,7 +309,8 @@ class TargetEmbeddings:
             for i, layer in enumerate(self.layers)
         ]
         self.final_norm = self.norm.weight.detach().to(embedding)
-        self.compiled = compile_layers(self.fused, self.final_norm)
+        mixes = any(layer.attention_conv is not None for layer in self.layers)
+        self.compiled = None if mixes else compile_layers(self.fused, self.final_norm)
         self.rope_table = RopeTable(self.rope, device, dtype)
         mask_id = getattr(c, "mask_token_id", None)
         real = ids is None and mask_id is not None and 0 <= mask_id < rows

@@ -12,6 +12,7 @@ import torch
 from ..errors import UserError
 
 MAX_BLOCK, MAX_RANK = 256, 4096  # slots of a block, inner width of a Markov head
+MAX_CANDIDATES = 64  # of a slot, among which a selector chooses
 SLIDING = ("sliding_attention", "chunked_attention")
 
 
@@ -67,7 +68,6 @@ def check_tokenizers(target: Any, drafter: Any, name: str) -> None:
 
 def check_drafter_config(
     config: Any,
-    raw: dict[str, Any],
     target: Any,
     tokenizer: Any,
     eos_ids: tuple[int, ...],
@@ -76,18 +76,16 @@ def check_drafter_config(
     """Everything about a block drafter that can be told from its config.
 
     Args:
-        config: ``BlockDrafterConfig``; raw: the config.json it came from (other runtimes put layout
-            flags there).
+        config: ``BlockDrafterConfig``.
         target: the target's transformers config.
     """
     text = target.get_text_config()
-    nested = {**raw, **(raw.get("dflash_config") or {})}
     if config.hidden_size != text.hidden_size:
         raise UserError(
             f"{name} has hidden size {config.hidden_size} and the target {text.hidden_size}; choose"
             " a drafter made for this target."
         )
-    if config.num_target_layers != text.num_hidden_layers:
+    if config.num_target_layers not in (None, text.num_hidden_layers):
         raise UserError(
             f"{name} was made for a target of {config.num_target_layers} layers and this one has"
             f" {text.num_hidden_layers}; choose a drafter made for this target."
@@ -104,26 +102,44 @@ def check_drafter_config(
             f" from 0 to {MAX_RANK}."
         )
     check_context_window(config, name)
-    if nested.get("sample_from_anchor"):
-        raise UserError(
-            f"{name} predicts from its anchor slot (a layout of one slot less); only blocks of"
-            " anchor and masks are supported, so choose another drafter."
-        )
-    if (
-        nested.get("is_causal")
-        or nested.get("causal")
-        or set(config.layer_types) != {"full_attention"}
-    ):
-        raise UserError(
-            f"{name} looks only one way or through a sliding window; only drafters that see their"
-            " whole block and all context are supported."
-        )
-    if raw.get("attention_bias") or raw.get("hidden_act", "silu") != "silu":
-        raise UserError(
-            f"{name} uses biases or an activation other than SiLU, which no published block drafter"
-            " does; choose another drafter."
-        )
+    _check_layers(config, name)
     check_mask_id(config.mask_token_id, text.vocab_size, tokenizer, eos_ids, name)
+
+
+def _check_layers(config: Any, name: str) -> None:
+    """Windows, convolutions and the selector's numbers."""
+    window, depth = config.sliding_window, config.num_hidden_layers
+    slides = "sliding_attention" in config.layer_types
+    if len(config.causal) != depth:
+        raise UserError(
+            f"{name} says of {len(config.causal)} layers whether they are causal and has {depth};"
+            " correct its config.json."
+        )
+    if slides and (type(window) is not int or window < 1):
+        raise UserError(
+            f"{name} has sliding layers and sliding_window {window!r}; it must be a whole number"
+            " from 1; correct its config.json."
+        )
+    sizes = {
+        "conv_kernel_size": (0, config.block_size),
+        "conv_group_size": (1, config.hidden_size),
+        "selector_rank": (0, MAX_RANK),
+        "selector_top_k": (1, min(MAX_CANDIDATES, config.vocab_size)),
+        "pair_rank": (0, MAX_RANK),
+    }
+    for key, (least, most) in sizes.items():
+        value = getattr(config, key)
+        if type(value) is not int or not least <= value <= most:
+            key = key.replace("pair_rank", "markov_rank")
+            raise UserError(
+                f"{name} has {key} {value!r}; it must be a whole number from {least} to {most};"
+                " correct its config.json."
+            )
+    if config.hidden_size % config.conv_group_size and config.conv_kernel_size:
+        raise UserError(
+            f"{name} has conv_group_size {config.conv_group_size}, which does not divide its hidden"
+            f" size {config.hidden_size}; correct its config.json."
+        )
 
 
 def check_context_window(config: Any, name: str) -> None:
@@ -139,12 +155,12 @@ def check_context_window(config: Any, name: str) -> None:
 def _check_taps(ids: list[int], layers: int, name: str) -> None:
     if (
         not ids
-        or any(not isinstance(i, int) or not 0 <= i < layers for i in ids)
+        or any(not isinstance(i, int) or not -1 <= i < layers for i in ids)
         or len(set(ids)) != len(ids)
     ):
         raise UserError(
             f"{name} taps the target's layers {ids}, but they must be different numbers from 0 to"
-            f" {layers - 1}; choose a drafter made for this target."
+            f" {layers - 1}, or -1 for its embeddings; choose a drafter made for this target."
         )
     if layers - 1 in ids and layers > 2:
         warnings.warn(
@@ -189,13 +205,18 @@ def check_drafter_weights(
             f" {config.hidden_size} give {len(taps) * config.hidden_size}; its target_layer_ids do"
             " not belong to these weights."
         )
-    have = weights.keys() - {"draft_vocab", "embed_tokens.weight", "lm_head.weight"}
-    for what, names in (("lacks", want.keys() - have), ("has unknown", have - want.keys())):
-        if names:
-            raise UserError(
-                f"{name} {what} weights ({len(names)}, for instance {min(names)}); its config.json"
-                " does not belong to them, so fetch or train it again."
-            )
+    have = weights.keys() - {"draft_vocab"}
+    if lacking := want.keys() - have:
+        raise UserError(
+            f"{name} lacks weights ({len(lacking)}, for instance {min(lacking)}); its config.json"
+            " does not belong to them, so fetch or train it again."
+        )
+    if unknown := have - want.keys():
+        raise UserError(
+            f"{name} has unknown weights ({len(unknown)}, for instance {min(unknown)}): its"
+            " config.json does not belong to them, or they are of a kind that SpecDemo does not"
+            " compute; fetch it again, or choose another drafter."
+        )
     wrong = sorted(k for k in want if weights[k].shape != want[k])
     if wrong:
         raise UserError(

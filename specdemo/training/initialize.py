@@ -201,6 +201,11 @@ def _from_folder(
             f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter;"
             " choose another --kind or --start."
         )
+    if isinstance(net, BlockDrafter) and not net.is_plain:
+        raise UserError(
+            f"The drafter in {folder} is of a published kind that is raced here but not trained"
+            " (another attention, shift or head); start from another one, or from target-layers."
+        )
     if net.config.hidden_size != target.config.get_text_config().hidden_size:
         raise UserError(
             f"The drafter in {folder} has another width than this target; start from one trained"
@@ -230,10 +235,10 @@ def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
     net.layers = torch.nn.ModuleList(net.layers[i] for i in chosen)
     for index, layer in enumerate(net.layers):
         layer.index = index
-    net.config.num_hidden_layers, net.config.layer_types = (
-        count,
-        [net.config.layer_types[i] for i in chosen],
-    )
+    net.config.num_hidden_layers = count
+    if isinstance(net, BlockDrafter):
+        net.config.layer_types = [net.config.layer_types[i] for i in chosen]
+        net.config.causal = [net.config.causal[i] for i in chosen]
     return chosen
 
 

@@ -8,8 +8,8 @@ vocabulary, which may be smaller than the target's ``V``.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 
@@ -22,6 +22,7 @@ from ...models.markov import CANDIDATES, shortlist
 from .adaptive import EMA
 from .base import Context, NotFinite
 from .candidates import Candidates, CandidateTable
+from .packed import DevicePass, PackedShape
 from .params import P
 
 if TYPE_CHECKING:
@@ -31,43 +32,6 @@ TOP_K = 8  # candidates read at every position, recorded or not, so that recordi
 # candidates of a position after which the Markov head is evaluated; after any other token the next
 # position keeps its unconditional candidates
 MAX_PREV = 12
-
-
-class PackedShape(NamedTuple):
-    """Sizes of packed candidates: of ``states`` positions ``candidates`` each; with a Markov head
-    the ``kept`` likeliest of those behind each of the first ``after`` candidates of the position
-    before (0 and 0 without one).
-    """
-
-    states: int
-    candidates: int
-    after: int
-    kept: int
-
-    @property
-    def size(self) -> int:
-        """Numbers in all."""
-        pairs = max(self.states - 1, 0) * self.after * self.kept
-        return 2 * (self.states * self.candidates + pairs)
-
-
-class DevicePass(Protocol):
-    """A drafter's pass that an engine keeps on the device: its context follows the target there,
-    and the pass over the anchor and its masks may have run before it is asked for.
-
-    Attributes:
-        shape: of its candidates.
-    """
-
-    shape: PackedShape
-
-    def extend(self, features: torch.Tensor, start: int) -> None:
-        """Add the prompt's features, as :meth:`BlockContext.extend`."""
-
-    def candidates(self) -> tuple[torch.Tensor, float]:
-        """Those behind the current anchor, packed and on the host, and the milliseconds of their
-        pass where it ran before this call (else 0).
-        """
 
 
 @runtime_checkable
@@ -108,7 +72,7 @@ class BlockContext:
         self.layer_ids = tuple(net.layer_ids)
         self.weights = net.weights
         self.vocab_ids = net.vocab_ids
-        self.max_masks = net.block_size - 1
+        self.max_masks = net.most_masks
         self.pass_ms = EMA()
         self.banned_column = _column(net.vocab_ids, net.config.mask_token_id)
         self.device_pass: DevicePass | None = None
@@ -199,49 +163,79 @@ class BlockContext:
         if self.device_pass is not None:
             packed, self.ahead_ms = self.device_pass.candidates()
             return self.unpack(packed, self.device_pass.shape)
-        return self.to_table(self._mask_states(context, gamma), markov_head)
+        states = self._mask_states(context, gamma)
+        return self.to_table(states, markov_head, {0: context.ids[-1]})
 
     def _mask_states(self, context: Context, gamma: int) -> torch.Tensor:
         """States ``[gamma, H]`` of the masks of one pass, cut to the engine's budget."""
         block = [context.ids[-1]] + [MASK] * gamma
         return self.hidden([block], len(context.ids) - 1)[0, 1 : context.budget + 1]
 
-    def to_table(self, hidden: torch.Tensor, markov_head: bool = True) -> CandidateTable:
+    def to_table(
+        self,
+        hidden: torch.Tensor,
+        markov_head: bool = True,
+        before: Mapping[int, int] | None = None,
+    ) -> CandidateTable:
         """States ``[n, H]`` of neighbouring slots as candidates; with ``markov_head`` the drafter's
-        Markov head, if it has one, conditions each slot on the token before it.
+        head, if it has one, conditions each slot on the token before it.
+
+        Args:
+            before: of slots that stand behind a known token: the token. The first is one of them.
 
         Raises:
             NotFinite: a probability is not a number.
         """
-        packed, shape = self.pack(hidden, markov_head)
+        before = before or {}
+        tokens = torch.tensor(list(before.values()), dtype=torch.int64, device=self.device)
+        packed, shape = self.pack(hidden, markov_head, tokens, tuple(before))
         return self.unpack(packed.cpu(), shape)
 
     def packed_shape(self, n: int, columns: int, markov_head: bool = True) -> PackedShape:
         """What :meth:`pack` gives for ``n`` states over a vocabulary of that many columns."""
+        pairs = self.net.pair_head
+        if markov_head and pairs is not None and n:
+            wide = min(pairs.candidates, columns)
+            after = min(pairs.tokens, wide)
+            return PackedShape(n, wide, after, min(TOP_K, wide), int(pairs.has_confidence))
         if not markov_head or n < 2 or self.net.markov_tables is None:
             return PackedShape(n, min(TOP_K, columns), 0, 0)
         wide = min(CANDIDATES, columns)
         return PackedShape(n, wide, min(MAX_PREV, wide), min(TOP_K, wide))
 
     def pack(
-        self, hidden: torch.Tensor, markov_head: bool = True
+        self,
+        hidden: torch.Tensor,
+        markov_head: bool = True,
+        before: torch.Tensor | None = None,
+        starts: Sequence[int] = (0,),
     ) -> tuple[torch.Tensor, PackedShape]:
         """The candidates of states ``[n, H]`` as one float64 vector on the device, so that one copy
         brings them to the host; see :meth:`unpack`.
+
+        Args:
+            before: target ids ``[len(starts)]`` of the known tokens before the slots ``starts``;
+                what a published head needs.
         """
         logits = self.logits(hidden)
         shape = self.packed_shape(len(hidden), logits.shape[-1], markov_head)
         if not shape.after:
             best, columns = logits.topk(shape.candidates, dim=-1)
             parts = [self._ids(columns), (best - logits.logsumexp(-1, keepdim=True)).exp()]
-            return torch.cat([part.flatten().double() for part in parts]), shape
-        # the head's candidates, and the likeliest of them after each of the tokens before
-        assert self.net.markov_tables is not None
-        columns, logp = shortlist(logits)
-        next_probs, next_index = self.net.markov_tables(
-            hidden[1:], columns[:-1, : shape.after], columns[1:], logp[1:]
-        ).topk(shape.kept, dim=-1)
-        parts = [self._ids(columns), logp.exp(), next_probs, next_index]
+        elif self.net.pair_head is not None:
+            assert before is not None
+            found = self.net.pair_head.follow(hidden, logits, starts, before, self.vocab_ids)
+            parts = [self._ids(found.columns), found.alone, found.probs, self._ids(found.after)]
+            parts += [] if found.confidence is None else [found.confidence]
+        else:
+            # the head's candidates, and the likeliest of them after each of the tokens before
+            assert self.net.markov_tables is not None
+            columns, logp = shortlist(logits)
+            next_probs, next_index = self.net.markov_tables(
+                hidden[1:], columns[:-1, : shape.after], columns[1:], logp[1:]
+            ).topk(shape.kept, dim=-1)
+            after = columns[1:, None].expand(-1, shape.after, -1).gather(-1, next_index)
+            parts = [self._ids(columns), logp.exp(), next_probs, self._ids(after)]
         return torch.cat([part.flatten().double() for part in parts]), shape
 
     def _ids(self, columns: torch.Tensor) -> torch.Tensor:
@@ -257,9 +251,8 @@ class BlockContext:
         """
         if not packed.isfinite().all():
             raise NotFinite
-        n, wide, after, kept = shape
-        pairs = (n - 1) * after * kept
-        ids, probs, next_probs, next_index = packed.split([n * wide, n * wide, pairs, pairs])
+        n, wide, after, kept = shape[:4]
+        ids, probs, next_probs, next_ids, confidence = packed.split(shape.sizes)
         id_rows = ids.long().view(n, wide).tolist()
         prob_rows = probs.view(n, wide)[:, :TOP_K].tolist()
         rows = [
@@ -271,8 +264,9 @@ class BlockContext:
         return CandidateTable(
             rows,
             id_rows,
-            next_probs.view(n - 1, after, kept).numpy(),
-            next_index.long().view(n - 1, after, kept).numpy(),
+            next_probs.view(-1, after, kept).numpy(),
+            next_ids.long().view(-1, after, kept).numpy(),
+            confidence.tolist(),
         )
 
     def add_pass_time(self, began: float) -> None:

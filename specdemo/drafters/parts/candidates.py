@@ -23,6 +23,8 @@ class CandidateTable:
 
     Attributes:
         rows: per position the likeliest candidates by the block alone.
+        confidence: per position of :meth:`chain` the probability of its acceptance as a head
+            predicts it (DSpark); empty without such a head.
     """
 
     def __init__(
@@ -30,17 +32,19 @@ class CandidateTable:
         rows: list[Candidates],
         ids: list[list[int]] | None = None,
         next_probs: Any = None,
-        next_index: Any = None,
+        next_ids: Any = None,
+        confidence: list[float] | None = None,
     ) -> None:
         """
         Args:
             ids: ``[n][C]`` the candidates that the head knows; None: there is no head.
-            next_probs, next_index: numpy ``[n - 1, P, k]``: for position d + 1 after candidate b <
-                P of position d the likeliest probabilities, and which of the C candidates they
-                belong to.
+            next_probs, next_ids: numpy ``[n - 1, P, k]``: for position d + 1 after candidate b < P
+                of position d the likeliest probabilities, and the tokens they belong to.
+            confidence: ``[n]`` see the attribute; none where the head does not predict it.
         """
         self.rows = rows
-        self._ids, self._next_probs, self._next_index = ids, next_probs, next_index
+        self._ids, self._next_probs, self._next_ids = ids, next_probs, next_ids
+        self.confidence = confidence or []
         # per position: token -> its place among the first P candidates
         self._places: list[dict[int, int] | None] = [None] * len(rows)
         self._conditional: dict[State, Candidates] = {}
@@ -65,13 +69,12 @@ class CandidateTable:
             b = places.get(prev)
             if b is None:
                 return None
-            ids = self._ids[depth]
             pairs = zip(
-                self._next_index[depth - 1, b].tolist(),
+                self._next_ids[depth - 1, b].tolist(),
                 self._next_probs[depth - 1, b].tolist(),
                 strict=True,
             )
-            row = self._conditional[depth, prev] = [(ids[c], p) for c, p in pairs if p > 0]
+            row = self._conditional[depth, prev] = [(i, p) for i, p in pairs if p > 0]
         return row
 
     def chain(self, start: int = 0, stop: int | None = None) -> list[Candidates]:

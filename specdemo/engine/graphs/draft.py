@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 from ...drafters.parts.block_context import BlockContext
-from ...models.decoder import rms_norm
 from .state import LaneState
 
 
@@ -33,7 +32,9 @@ class DraftSteps:
     def allocate(self, state: LaneState) -> None:
         """Its context cache and constants, for ``state``, whose ``out`` has room for its table."""
         net, device = self.context.net, state.out.device
-        self.state, c, self.width = state, net.config, self.gamma + 1
+        self.state, c = state, net.config
+        self.masks = net.mask_row[None].repeat(self.gamma - c.row_offset, 1)
+        self.width = len(self.masks) + 1
         # what a round writes behind the committed context stays inside
         self.capacity = state.cache.capacity + max(state.longest, self.width)
         shape = (c.num_hidden_layers, c.num_key_value_heads, self.capacity, c.head_dim)
@@ -42,7 +43,6 @@ class DraftSteps:
         net.rope_table.reserve(self.capacity)
         self.cos, self.sin = net.rope_table.cos, net.rope_table.sin
         self.slots = torch.arange(self.capacity, device=device)
-        self.masks = net.mask_row[None].repeat(self.gamma, 1)
 
     def prompt(self, features: torch.Tensor, start: int) -> None:
         """Add ``features [n, F]`` of the positions from ``start`` on, of which the last window is
@@ -69,26 +69,23 @@ class DraftSteps:
         net, state = self.context.net, self.state
         # 1) The context strictly before the anchor, at most the window, and the block.
         inside = self.slots - state.length
-        allowed = inside < self.width
+        known = {sight: sight.sees(inside, self.width) for sight in set(net.sights)}
         if net.config.context_window is not None:
-            allowed &= inside >= -net.config.context_window
-        mask = allowed[None, None, None]
+            known = {s: seen & (inside >= -net.config.context_window) for s, seen in known.items()}
         at = state.length + self.slots[: self.width]
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[layer], self.values[layer]
             keys.index_copy_(1, at, k)
             values.index_copy_(1, at, v)
-            seen = mask.expand(1, 1, q.shape[2], -1)
+            seen = known[net.sights[layer]].repeat(q.shape[2] // self.width, 1)
             return F.scaled_dot_product_attention(q, keys[None], values[None], attn_mask=seen)
 
         # 2) The pass.
-        x = torch.cat((F.embedding(state.anchor, net.embedding), self.masks))
-        cos, sin = self.cos[at], self.sin[at]
-        for layer in net.fused:
-            x = layer(x, cos, sin, attend)
-        hidden = rms_norm(x, net.final_norm, net.config.rms_norm_eps)
-        packed, _ = self.context.pack(hidden[1 : self.shape.states + 1], self.markov_head)
+        x = torch.cat((net.embed(state.anchor), self.masks))
+        hidden = net.run_layers(x, self.cos[at], self.sin[at], attend, self.width)
+        states = hidden[1 - net.config.row_offset :][: self.shape.states]
+        packed, _ = self.context.pack(states, self.markov_head, state.anchor)
         state.out[state.outcome_size :].copy_(packed)
 
 
