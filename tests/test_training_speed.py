@@ -78,6 +78,9 @@ def test_the_memory_asked_for_decides_how_many_rows_are_kept(tiny_target, tmp_pa
     taps = len(trainer.net.layer_ids)
     rows = int(5.5 * 2 / (taps + 1))
     assert trainer.step_loss.readings.rows == rows == trainer.step_loss.batches.group
+    assert trainer.step_loss.kept_bytes == rows * row * (taps + 1) // 2
+    everything = trainer_for(tiny_target, tmp_path, mix=0.5, reuse=2, keep=1.0).step_loss
+    assert everything.kept_bytes == 64 * row * (taps + 1) // 2  # no more than there is
 
 
 def test_the_average_lags_behind_the_weights_and_is_what_is_evaluated(tiny_target, tmp_path):

@@ -41,7 +41,10 @@ def step_flops(target: Any, net: Any, settings: Settings, vocab_size: int, lengt
     soft = 2 * vocab_size * width if settings.mix else 0
     if settings.kind == "ar":
         return tokens * (
-            6 * layers + 4 * vocab_size * width + soft + (2 * body if settings.mix else 0)
+            6 * layers
+            + 4 * vocab_size * width
+            + soft
+            + (2 * body / settings.reuse if settings.mix else 0)
         )
     lengths = settings.lengths or (net.block_size,)
     rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
@@ -49,12 +52,12 @@ def step_flops(target: Any, net: Any, settings: Settings, vocab_size: int, lengt
         p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections()
     )
     if settings.kind == "markov":  # the layers are only read, and so is the head, once
-        return tokens * 2 * (body + context) + rows * (
+        return tokens * 2 * (body / settings.reuse + context) + rows * (
             2 * layers
             + 0.6 * (2 * vocab_size * width + 6 * sum(p.numel() for p in net.markov.parameters()))
         )
     # about 0.6 of the slots carry loss
-    return tokens * (2 * body + 6 * context) + rows * (
+    return tokens * (2 * body / settings.reuse + 6 * context) + rows * (
         6 * layers + 0.6 * (4 * vocab_size * width + soft)
     )
 
@@ -88,11 +91,19 @@ def memory_bytes(target: Any, net: Any, settings: Settings, vocab_size: int, len
 
 
 def estimate(
-    loaded: Any, net: Any, settings: Settings, vocab_size: int, length: int, speed: float
+    loaded: Any,
+    net: Any,
+    settings: Settings,
+    vocab_size: int,
+    length: int,
+    speed: float,
+    kept_bytes: int = 0,
 ) -> str:
-    """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`."""
+    """A sentence for a person about to wait; ``speed`` from :func:`matrix_speed`, ``kept_bytes`` of
+    the target's readings.
+    """
     flops = step_flops(loaded.model, net, settings, vocab_size, length)
-    need = memory_bytes(loaded.model, net, settings, vocab_size, length) / 2**30
+    need = memory_bytes(loaded.model, net, settings, vocab_size, length) + kept_bytes
     budget = (
         f"{settings.steps} step{'s' * (settings.steps > 1)}"
         if settings.steps
@@ -107,7 +118,7 @@ def estimate(
     return (
         f"Training {settings.kind} for {budget} on {loaded.device}:"
         f" {sum(p.numel() for p in net.parameters() if p.requires_grad) / 1e6:.1f} M weights, about"
-        f" {need:.1f} GiB of memory; {flops / 1e12:.2f} TFLOP a step, {what} at the"
+        f" {need / 2**30:.1f} GiB of memory; {flops / 1e12:.2f} TFLOP a step, {what} at the"
         f" {speed / 1e12:.1f} TFLOP/s a plain matrix product reaches here now (expect a third of"
         " that)."
     )

@@ -91,6 +91,7 @@ class StepLoss:
             if settings.kind == "ar" and settings.mix == 0
             else HiddenStateTaps(target, getattr(net, "layer_ids", ()))
         )
+        self.kept_bytes = 0  # of what the target said, at most
         self.readings = self._kept_readings(head.shape[1] * head.dtype.itemsize)
         self.batches = Batches(
             len(corpus),
@@ -114,7 +115,9 @@ class StepLoss:
             return None
         s = self.settings
         states = len(self.taps.layer_ids) + (s.mix > 0)
-        rows = rows_within(s.keep, self.corpus.tokens.shape[1] * states * state_bytes)
+        row_bytes = self.corpus.tokens.shape[1] * states * state_bytes
+        rows = rows_within(s.keep, row_bytes)
+        self.kept_bytes = min(rows, len(self.corpus)) * row_bytes
         return KeptReadings(self.taps.forward, rows, s.mix > 0)
 
     def __call__(self, step: int, progress: float) -> StepResult:

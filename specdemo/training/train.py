@@ -75,7 +75,7 @@ def train(
     # 3) Say what it will take, then train.
     speed = matrix_speed(loaded.device, loaded.dtype)
     size = len(loss.head), rows.tokens.shape[1]
-    print(estimate(loaded, net, settings, *size, speed))
+    print(estimate(loaded, net, settings, *size, speed, loss.kept_bytes))
     if args.resume:
         trainer.resume(Path(args.resume))
     summary = trainer.run(show=not args.quiet)
