@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from .console import drop_output, prepare_streams, printable
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class UserError(Exception):
@@ -58,10 +61,15 @@ def run_command(work: Callable[[], int | None], stopped: str = "stopped.") -> in
         drop_output()
         return 141
     except OSError as error:  # of a file or folder that a person named, or of the cache
-        if error.filename is None:
+        if error.filename is not None:
+            said = f"{printable(shown(os.fspath(error.filename)))} cannot be used"
+        elif error.errno in FULL:  # a write names no file
+            said = "The output, or a file, cannot be written"
+            drop_output()
+        else:
             raise
-        name = printable(shown(os.fspath(error.filename)))
-        print(f"specdemo: {name} cannot be used ({error.strerror}).", file=sys.stderr)
+        with suppress(OSError):  # the same disk may hold the errors
+            print(f"specdemo: {said} ({error.strerror}).", file=sys.stderr)
         return 1
 
 

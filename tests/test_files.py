@@ -65,6 +65,21 @@ def test_two_processes_that_write_one_file_leave_one_of_both(tmp_path):
     assert seen <= {(200_000, 1)} and [file.name for file in tmp_path.iterdir()] == ["f"]
 
 
+@pytest.mark.parametrize("words", ["models", "models --json", f"export {TRACE} /dev/full"])
+def test_a_full_disk_behind_the_output_is_said_in_a_sentence(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "specdemo", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            cwd=ROOT,
+        )
+    assert done.returncode == 1 and "No space left on device" in done.stderr
+    assert done.stderr.startswith("specdemo: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", NO_NAMES)
 def test_a_name_that_nothing_can_have_is_said_in_a_sentence(name, monkeypatch, tmp_path):
     with pytest.raises(UserError, match="The thing cannot be .* correct that name"):
