@@ -151,7 +151,9 @@ def test_a_preset_trains_from_the_command_line_to_its_card(text, tmp_path, capsy
         assert stored[name] == options[name], name
     assert stored["anchors"] == 3 and stored["mix"] == 0.0  # what was given counts more
     card = (tmp_path / "run" / "drafter" / "README.md").read_text()
-    assert f"loss {options.get('loss', 'weighted')}" in card and "α̃_j" in card
+    streak = options["streak_from"] == 0
+    said = "streak from 0 %" if streak else f"loss {options.get('loss', 'weighted')}"
+    assert said in card and "α̃_j" in card and ("streak" in card.split("γ_d")[0][-200:]) is streak
     steps = sorted(folder.name for folder in (tmp_path / "run" / "steps").iterdir())
     assert steps == ["0000002", "0000004"]
     one, two = (read_drafter(tmp_path / "run" / "steps" / name) for name in steps)

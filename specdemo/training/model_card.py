@@ -36,11 +36,6 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
         if lengths
         else ""
     )
-    recipe = (
-        f"loss {s['loss']}, shares of blocks {' / '.join(f'{x:g}' for x in _shares(s))} (anchor"
-        f" alone / variable prefix, β {s['beta']:g} / random), γ_d"
-        f" {format(s['gamma_d'], 'g') if s['gamma_d'] else 'by block size'}"
-    )
     rows = {
         "parameters": (
             f"{facts['parameters'] / 1e6:.1f} M beside the target's own embedding and head"
@@ -55,17 +50,37 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
             f" {facts['seconds'] / 60:.1f} minutes on {facts['device']}"
         ),
         "optimiser": (
-            f"AdamW, peak {s['lr']:g}, warm-up and cosine, clip {s['clip']:g}; share of soft"
-            f" labels {s['mix']:g}"
+            f"AdamW, peak {s['lr']:g}, {_schedule(s)}, clip {s['clip']:g}; share of soft labels"
+            f" {s['mix']:g}"
         ),
     }
     if s["kind"] not in ("ar", "markov"):
-        rows["blocks and loss"] = recipe
+        rows["blocks and loss"] = _recipe(s)
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
 
 
-def _shares(settings: dict[str, Any]) -> tuple[float, ...]:
-    return tuple(settings["shares"]) or DRAFTER_KINDS[settings["kind"]].block_shares
+def _schedule(s: dict[str, Any]) -> str:
+    """The learning rate's way, and the average of the weights, in words."""
+    way = "warm-up and cosine"
+    if s["decay_from"]:
+        way = f"warm-up, constant up to {100 * s['decay_from']:g} % of the budget, then a cosine"
+    return way + (f", average of the weights {s['average']:g}" if s["average"] else "")
+
+
+def _recipe(s: dict[str, Any]) -> str:
+    """Blocks and loss in words."""
+    kind = DRAFTER_KINDS[s["kind"]]
+    shares = " / ".join(f"{x:g}" for x in tuple(s["shares"]) or kind.block_shares)
+    start = kind.streak_from if s["streak_from"] < 0 else s["streak_from"]
+    parts = [f"cross-entropy, loss {s['loss']}"] if start > 0 else []
+    if start < 1:
+        exact = f", exact from {100 * s['exact_from']:g} %" if kind.name == "streak" else ""
+        parts.append(f"streak from {100 * start:g} % of the budget on{exact}")
+    decay = f"{s['gamma_d']:g}" if s["gamma_d"] else "by block size"
+    return (
+        f"{', then '.join(parts)}; shares of blocks {shares} (anchor alone / variable prefix, β"
+        f" {s['beta']:g} / random), γ_d {decay}"
+    )
 
 
 def _scores(scores: dict[str, Any]) -> list[str]:

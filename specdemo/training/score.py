@@ -211,7 +211,8 @@ def score(args: argparse.Namespace) -> None:
         print("|---|---|---|")
         base = None
         for candidate in candidates:
-            revealed = REVEALED if args.export and candidate is candidates[-1] else ()
+            written = args.export and candidate is candidates[-1]
+            revealed = tuple(l for l in REVEALED if l < args.chain) if written else ()
             counts, scores[name] = rounds_by_row(
                 loaded, candidate.net, passages, args.chain, revealed
             )
