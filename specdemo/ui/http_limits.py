@@ -9,6 +9,8 @@ import json
 from typing import Any
 from urllib.parse import parse_qs
 
+from starlette.exceptions import HTTPException
+
 from ..errors import first_line
 from ..traces import MAX_TRACE_BYTES
 from .readers import Readers
@@ -52,6 +54,11 @@ class HttpLimits:
 
         try:
             await self.app(scope, receive, send_on)
+        except RuntimeError as error:
+            # a session or an event that Gradio does not know, as after a restart: it has said so
+            if not isinstance(error.__cause__, HTTPException):
+                raise
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self.readers.left(session)
 

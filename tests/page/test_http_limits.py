@@ -113,6 +113,13 @@ def test_requests_that_fit_nothing_leave_nothing_in_the_log(shared, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_asking_for_answers_that_are_not_there_leaves_nothing_in_the_log(shared, capfd):
+    for route in ("call/race/none", "queue/data?session_hash=none"):
+        answer = shared[0].http.get(f"{API}/{route}")  # raises where the answer has no end
+        assert answer.status_code == 200 and "Not Found" in answer.text
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_large_requests_and_files_are_refused_before_they_are_read(page):
     api, _, demo = page
     folder = Path(demo.GRADIO_CACHE)
