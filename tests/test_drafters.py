@@ -13,7 +13,7 @@ import torch
 from scripted_net import FakeNet, context, depths, loaded, logs
 
 from specdemo.drafters import METHODS
-from specdemo.drafters.parts import block_context
+from specdemo.drafters.parts import block_context, proposal
 from specdemo.drafters.parts.candidates import CandidateTable
 from specdemo.drafters.parts.ngram import NgramModel, SuffixIndex
 from specdemo.drafters.parts.trees import (
@@ -245,7 +245,7 @@ def test_rows_map_the_reduced_vocabulary_and_never_show_the_mask():
     rows = one.top_candidates(one.logits(one.hidden([[1, block_context.MASK]], 0)), k=3)
     assert [[t for t, _ in row] for row in rows] == [[0, 3, 6]] * 2  # column 1 is the mask's
     assert [p for _, p in rows[0]] == pytest.approx([0.6, 0.24, 0.16])
-    full = block_context.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)
+    full = proposal.widen(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), net.vocab_ids, 8)
     assert full.tolist()[0] == pytest.approx([0.3, 0, 0, 0.1, 0, 0.2, 0.4, 0])
 
 

@@ -12,7 +12,7 @@ from tiny import engine_for
 from tiny_models import make_tiny_drafter, make_tiny_target
 
 from specdemo.drafters import METHODS
-from specdemo.drafters.parts import block_context
+from specdemo.drafters.parts import proposal
 from specdemo.drafters.parts.trees import expected_streak
 from specdemo.engine import accept as acceptance
 from specdemo.engine.lane import Lane
@@ -190,7 +190,7 @@ def distance(monkeypatch, method, params, script):
         Branches(),
         torch.zeros(V, V).double(),
     )
-    monkeypatch.setattr(block_context, "choose_columns", branches.pick)
+    monkeypatch.setattr(proposal, "choose_columns", branches.pick)
     monkeypatch.setattr(acceptance, "AcceptanceRng", lambda *_: branches)
     while True:
         branches.start()

@@ -5,7 +5,7 @@ import torch
 
 from specdemo.drafters.parts.base import Draft
 from specdemo.engine.noise import Noise
-from specdemo.engine.sampling import Rows, processors
+from specdemo.engine.sampling import Coupling, Rows, processors
 from specdemo.request import Sampling
 
 torch.set_num_threads(1)
@@ -129,3 +129,41 @@ def test_filters_without_ties_are_those_of_transformers(filters):
         assert torch.equal(
             processors(Sampling(1.0, **filters))(ids, scores), theirs[name](value)(ids, scores)
         )
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_a_coupled_drafter_that_agrees_drafts_what_the_target_chooses(temperature):
+    """With the target's own logits every coupled choice is the target's, in any vocabulary order;
+    without the noise hardly half of them are.
+    """
+    torch.manual_seed(0)
+    logits, prefix = 2 * torch.randn(200, 50), [1, 2, 3]
+    noise = Noise(7, 50)
+    coupled = Coupling(temperature, noise)
+    order = torch.randperm(50)
+    same = greedy = 0
+    for row in logits:
+        rows = Rows(row[None], prefix, Draft(), Sampling(temperature=temperature, seed=7), noise)
+        scores = coupled(row[None, order], [len(prefix)], order)
+        same += int(order[scores[0].argmax()]) == rows.pick(0)
+        greedy += int(row.argmax()) == rows.pick(0)
+        prefix = [*prefix, 0]
+    assert same == 200 > greedy
+
+
+def test_coupled_scores_are_the_drafters_own_where_the_noise_is_weak():
+    logits = torch.randn(3, 50)
+    scores = Coupling(1e-4, Noise(1, 50))(logits, [5, 6, 7], None)
+    assert torch.allclose(scores, logits, atol=1e-2)
+    wide = torch.randn(1, 1000)
+    scores = Coupling(1.0, Noise(1, 1000))(wide, [5], None)
+    assert scores.isfinite().sum() == Coupling.CANDIDATES
+    assert scores.softmax(-1).isfinite().all()
+
+
+def test_noise_of_some_tokens_is_the_noise_of_all():
+    noise = Noise(3, 100)
+    tokens = torch.tensor([[5, 99, 0], [7, 7, 42]])
+    some = noise.of([10, 1_000], tokens)
+    assert torch.equal(some[0], noise.at(10)[tokens[0]])
+    assert torch.equal(some[1], noise.at(1_000)[tokens[1]])

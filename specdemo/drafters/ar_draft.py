@@ -11,7 +11,7 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
-from .parts.params import MethodParams
+from .parts.params import Coupled, MethodParams
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,7 @@ class Params(MethodParams):
     gamma: int = Field(
         5, ge=1, le=15, description="γ: tokens drafted per round, one drafter pass each"
     )
+    coupled: Coupled = True
 
 
 Step = Callable[["torch.Tensor | None", int], "torch.Tensor"]
@@ -67,7 +68,8 @@ class SerialDrafter:
     def propose(self, context: Context) -> Draft:
         import torch
 
-        from .parts.block_context import choose_columns, proposal_probs, top_candidates, widen
+        from .parts.block_context import top_candidates
+        from .parts.proposal import choose_columns, proposal_probs, widen
 
         count = min(self.params.gamma, context.budget)
         ratio, vocab_ids = context.rule == "ratio", self.net.vocab_ids
@@ -77,7 +79,10 @@ class SerialDrafter:
         # 1) γ passes, each on the token of the one before
         steps, chosen, token = [], [], None
         for k in range(count):
-            steps.append(step(token, k))
+            logits = step(token, k)
+            if context.couple is not None:
+                logits = context.couple(logits[None], [len(context.ids) + k], vocab_ids)[0]
+            steps.append(logits)
             column = choose_columns(steps[-1], context if ratio else None)
             chosen.append(column)
             # a bare number as index would wait for the device

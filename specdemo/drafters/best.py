@@ -24,7 +24,7 @@ from .parts.adaptive import EMA, Calibration, Cell, DraftingPolicy, Source
 from .parts.base import Context, Draft, NotFinite, Verdict
 from .parts.candidates import CandidateTable, frames
 from .parts.ngram import ContinuationIndex
-from .parts.params import MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams
 from .parts.trees import (
     Choice,
     Node,
@@ -68,6 +68,7 @@ class Params(MethodParams):
     )
     adaptive: bool = Field(True, description="Pause drafting while it does not pay")
     markov_head: MarkovHead = True
+    coupled: Coupled = True
 
 
 class TreeExpander:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
-from .parts.params import MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
@@ -29,6 +29,7 @@ class Params(MethodParams):
         " drafters with a confidence head; 0 = never)",
         json_schema_extra={"step": 0.05},
     )
+    coupled: Coupled = True
 
 
 class BlockChain:

@@ -12,7 +12,7 @@ from pydantic import Field
 from ..errors import UserError
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
-from .parts.params import MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams
 from .parts.trees import Trie, boundary_scores
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Params(MethodParams):
         " paper's) is faster, but near-ties may resolve differently",
     )
     markov_head: MarkovHead = True
+    coupled: Coupled = True
 
     def check(self) -> None:
         if self.branches > self.gamma:
@@ -121,7 +122,7 @@ class D2SD:
         slots = [(b, k) for b, i in enumerate(points) for k in range(i + 1, gamma + 1)]
         ends = list(itertools.accumulate((gamma - i for i in points), initial=0))
         before = {end: blocks[b][i] for b, (end, i) in enumerate(zip(ends, points, strict=False))}
-        table = self.second.to_table(
-            hidden[[b for b, _ in slots], [k for _, k in slots]], self.params.markov_head, before
-        )
+        states = hidden[[b for b, _ in slots], [k for _, k in slots]]
+        scores = self.second.scores(states, context, [len(context.ids) - 1 + k for _, k in slots])
+        table = self.second.to_table(states, self.params.markov_head, before, scores)
         return [table.chain(start, stop) for start, stop in itertools.pairwise(ends)]

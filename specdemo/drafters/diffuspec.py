@@ -20,7 +20,7 @@ from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
 from .parts.denoising import masks_to_fill
 from .parts.ngram import NgramModel
-from .parts.params import MethodParams
+from .parts.params import Coupled, MethodParams
 from .parts.trees import Trie
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Params(MethodParams):
     rho: float = Field(
         0.5, ge=0.05, le=1.0, description="ρ: update rate of the controller's moving averages"
     )
+    coupled: Coupled = True
 
     def check(self) -> None:
         if self.k_min > self.k_max:
@@ -238,10 +239,10 @@ class DiffuSpec:
             hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
             if len(masked) < k:
                 hidden = hidden[masked]
-            rows = network.top_candidates(network.logits(hidden), M_MAX)
+            positions = [len(context.ids) + i for i in masked]
+            rows = network.top_candidates(network.scores(hidden, context, positions), M_MAX)
             for m, i in enumerate(masked):
                 table[i] = rows[m]
-            positions = [len(context.ids) + i for i in masked]
             sure = [table[i][0][1] for i in masked]
             for m in masks_to_fill(network, "confidence", positions, sure, step, steps):
                 block[masked[m] + 1] = table[masked[m]][0][0]

@@ -19,7 +19,7 @@ from .ar_draft import SerialDrafter
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
 from .parts.denoising import Reveal, masks_to_fill, own_reveal
-from .parts.params import MethodParams
+from .parts.params import Coupled, MethodParams
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
@@ -52,6 +52,7 @@ class Params(MethodParams):
         description="First output tokens drafted autoregressively instead (paper: 100, with an"
         " untrained drafter)",
     )
+    coupled: Coupled = True
 
     def check(self) -> None:
         if self.steps > self.gamma:
@@ -116,7 +117,8 @@ class SpecDiff:
     def _denoise(self, context: Context, gamma: int) -> Draft:
         import torch
 
-        from .parts.block_context import MASK, choose_columns, one_hot, proposal_probs, widen
+        from .parts.block_context import MASK
+        from .parts.proposal import choose_columns, one_hot, proposal_probs, widen
 
         network, p, vocab_ids = self.network, self.params, self.network.vocab_ids
         ratio, steps = context.rule == "ratio", min(p.steps, gamma)
@@ -132,15 +134,15 @@ class SpecDiff:
             masked = [i for i in range(gamma) if block[i + 1] == MASK]
             if not masked:
                 break
+            positions = [len(context.ids) + i for i in masked]
             if changed:  # else it would say the same
                 hidden = network.hidden([block], len(context.ids) - 1)[0, 1:]
-                logits = network.logits(hidden[masked])
+                logits = network.scores(hidden[masked], context, positions)
             columns = choose_columns(logits, context if ratio else None)
             rows = network.top_candidates(logits)
             ids = (columns if vocab_ids is None else vocab_ids[columns]).tolist()
             taken = logits.log_softmax(-1).gather(1, columns[:, None])[:, 0].exp().tolist()
             # 2) which masks this step fills
-            positions = [len(context.ids) + i for i in masked]
             sure = [row[0][1] for row in rows]
             filled = masks_to_fill(
                 network, p.reveal, positions, sure, step, steps, context.generator

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
-from .parts.params import MethodParams
+from .parts.params import Coupled, MethodParams
 from .parts.trees import Trie, expected_streak
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Params(MethodParams):
     argmax: bool = Field(
         True, description="Make the first of the K drafts the argmax at every position"
     )
+    coupled: Coupled = True
 
 
 class SpecDiff2:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
-from .parts.params import MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams
 from .parts.trees import (
     best_first,
     boundary_scores,
@@ -34,6 +34,7 @@ class Params(MethodParams):
         description="Nodes per tree (0 = as many as pay at the measured cost of a target pass)",
     )
     markov_head: MarkovHead = True
+    coupled: Coupled = True
 
 
 class TreeDrafter:

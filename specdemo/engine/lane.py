@@ -28,7 +28,7 @@ from .accept import Accepted, accept
 from .attention import AttentionKind
 from .noise import Noise
 from .prompt import ReadPrompt
-from .sampling import Rows
+from .sampling import Coupling, Rows
 from .text import StopRule
 from .verify_event import DecidedRows, Round, RoundSeconds, verify_event
 
@@ -81,6 +81,9 @@ class Lane:
         self.cache = self._new_cache()
         self.stop = StopRule(engine.tokenizer, engine.loaded.eos_ids, max_new_tokens, request.stop)
         self.noise = Noise(request.sampling.seed, engine.target.vocab_size, engine.target.device)
+        coupled = getattr(getattr(drafter, "params", None), "coupled", False)
+        coupled = coupled and self.rule == "match" and not request.sampling.greedy
+        self.coupling = Coupling(request.sampling.temperature, self.noise) if coupled else None
         # three independent streams: the target's noise, acceptance, the drafter
         self.accept_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0x5EED)
         self.draft_rng = torch.Generator().manual_seed(request.sampling.seed ^ 0xD2AF7)
@@ -251,6 +254,7 @@ class Lane:
             record=self.request.record,
             rule=self.rule,
             temperature=0.0 if sampling.greedy else sampling.temperature,
+            couple=self.coupling,
             generator=self.draft_rng,
             pass_ms=costs.pass_ms,
             prompt_length=self.prompt_length,

@@ -9,6 +9,8 @@ float64 and rounded once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 GOLDEN = -7046029254386353131  # 2^64 / the golden ratio, odd: SplitMix64's step
@@ -33,7 +35,8 @@ def gumbel(seed: torch.Tensor, positions: torch.Tensor, steps: torch.Tensor) -> 
     Args:
         seed: ``[1]`` int64.
         positions: ``[n]`` int64.
-        steps: see :func:`steps_of`.
+        steps: ``[V]`` of :func:`steps_of`, or ``[n, m]`` of other tokens at each position, for
+            noise ``[n, m]``.
     """
     streams = _mixed(_mixed(positions * GOLDEN) + seed * GOLDEN)
     bits = _mixed(streams[:, None] + steps)
@@ -59,6 +62,11 @@ class Noise:
     def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu"):
         self._seed = torch.tensor([signed(seed)], device=device)
         self._steps = steps_of(vocab_size, device)
+
+    def of(self, positions: Sequence[int], tokens: torch.Tensor) -> torch.Tensor:
+        """``[n, m]`` for the ``tokens [n, m]`` at ``n`` absolute positions."""
+        where = torch.tensor(list(positions), dtype=torch.int64, device=tokens.device)
+        return gumbel(self._seed.to(tokens.device), where, tokens * GOLDEN)
 
     def at(self, position: int) -> torch.Tensor:
         """``[V]`` for an absolute position."""

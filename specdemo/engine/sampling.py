@@ -13,6 +13,7 @@ greedy decoding and in every filter.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -92,6 +93,37 @@ def processors(sampling: Sampling) -> LogitsProcessorList:
         if sampling.min_p > 0:
             chain.append(MinP(sampling.min_p))
     return chain
+
+
+class Coupling:
+    """A drafter's logits with the target's noise: their largest is the token that the target would
+    choose at this position if its logits were the drafter's (Gumbel coupling: Daliri, Musco,
+    Suresh, "Coupling without communication and drafter-invariant speculative decoding", 2024).
+
+    They are ``logits + temperature · noise``: in the drafter's units, so that their softmax says at
+    any temperature how likely each token is to be that choice, and at 0 is the drafter's own. The
+    target's filters and penalty are left out: with top-p 0.9 a filtered drafter lost what the noise
+    had won, as the filters of two distributions do not keep the same tokens.
+    """
+
+    CANDIDATES = 64  # of a position; noise for the whole vocabulary would take milliseconds
+
+    def __init__(self, temperature: float, noise: Noise):
+        self.temperature, self.noise = temperature, noise
+
+    def __call__(
+        self, logits: torch.Tensor, positions: Sequence[int], vocab_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Scores ``[n, Vd]`` float32, −inf but for the candidates.
+
+        Args:
+            logits: ``[n, Vd]`` of the drafter. positions: the absolute position of each row.
+            vocab_ids: ``[Vd]`` the target's ids of the columns; None: the same.
+        """
+        best, columns = logits.topk(min(self.CANDIDATES, logits.shape[-1]), dim=-1)
+        ids = columns if vocab_ids is None else vocab_ids[columns]
+        scores = best + self.temperature * self.noise.of(positions, ids)
+        return torch.full_like(logits, float("-inf")).scatter_(-1, columns, scores)
 
 
 class Rows:

@@ -6,7 +6,7 @@ accepted), with a tree of candidates in place of a chain and the target's hidden
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,8 @@ from .params import MethodParams
 
 if TYPE_CHECKING:  # the annotations only; drafters never run the target or touch its cache
     import torch
+
+    Couple = Callable[[torch.Tensor, Sequence[int], torch.Tensor | None], torch.Tensor]
 
 
 class NotFinite(ArithmeticError):
@@ -96,6 +98,9 @@ class Context:
         rule: the acceptance rule of this race.
         temperature: the target's temperature (0 = greedy).
         generator: randomness of the drafter, independent of the target's own noise.
+        couple: turns the drafter's logits ``[n, Vd]`` of positions, with the target's ids of their
+            columns (None: the same), into scores that hold the target's own noise; None where
+            nothing is sampled or the rule is not *match*.
         pass_ms: expected milliseconds of a target pass of that many rows, measured at load.
         prompt_length: how many of ``ids`` are the prompt.
         remark: call it with a sentence that whoever reads the race should know; the engine says
@@ -109,6 +114,7 @@ class Context:
     rule: Rule = "match"
     temperature: float = 0.0
     generator: torch.Generator | None = None
+    couple: Couple | None = None
     pass_ms: Callable[[int], float] = lambda rows: 1.0
     prompt_length: int = 0
     remark: Callable[[str], object] = lambda sentence: None

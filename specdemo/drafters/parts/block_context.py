@@ -145,12 +145,27 @@ class BlockContext:
             logits[..., self.banned_column] = float("-inf")
         return logits
 
+    def scores(
+        self, hidden: torch.Tensor, context: Context, positions: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """:meth:`logits` of states ``[n, H]`` to choose from: with the target's noise where the
+        context couples them.
+
+        Args:
+            positions: of the states in the text; None: those after the anchor.
+        """
+        logits = self.logits(hidden)
+        if context.couple is None:
+            return logits
+        after = range(len(context.ids), len(context.ids) + len(logits))
+        return context.couple(logits, after if positions is None else positions, self.vocab_ids)
+
     def fill(self, context: Context, gamma: int) -> torch.Tensor:
-        """Catch up, then one pass over the anchor and ``gamma`` masks: logits ``[gamma, Vd]``, cut
+        """Catch up, then one pass over the anchor and ``gamma`` masks: scores ``[gamma, Vd]``, cut
         to the engine's budget.
         """
         self.catch_up(context)
-        return self.logits(self._mask_states(context, gamma))
+        return self.scores(self._mask_states(context, gamma), context)
 
     def table(
         self, context: Context, gamma: int, markov_head: bool = True, catch_up: bool = True
@@ -164,7 +179,8 @@ class BlockContext:
             packed, self.ahead_ms = self.device_pass.candidates()
             return self.unpack(packed, self.device_pass.shape)
         states = self._mask_states(context, gamma)
-        return self.to_table(states, markov_head, {0: context.ids[-1]})
+        scores = self.scores(states, context)
+        return self.to_table(states, markov_head, {0: context.ids[-1]}, scores)
 
     def _mask_states(self, context: Context, gamma: int) -> torch.Tensor:
         """States ``[gamma, H]`` of the masks of one pass, cut to the engine's budget."""
@@ -176,19 +192,21 @@ class BlockContext:
         hidden: torch.Tensor,
         markov_head: bool = True,
         before: Mapping[int, int] | None = None,
+        scores: torch.Tensor | None = None,
     ) -> CandidateTable:
         """States ``[n, H]`` of neighbouring slots as candidates; with ``markov_head`` the drafter's
         head, if it has one, conditions each slot on the token before it.
 
         Args:
             before: of slots that stand behind a known token: the token. The first is one of them.
+            scores: ``[n, Vd]`` of :meth:`scores`, if they are known.
 
         Raises:
             NotFinite: a probability is not a number.
         """
         before = before or {}
         tokens = torch.tensor(list(before.values()), dtype=torch.int64, device=self.device)
-        packed, shape = self.pack(hidden, markov_head, tokens, tuple(before))
+        packed, shape = self.pack(hidden, markov_head, tokens, tuple(before), scores)
         return self.unpack(packed.cpu(), shape)
 
     def packed_shape(self, n: int, columns: int, markov_head: bool = True) -> PackedShape:
@@ -209,6 +227,7 @@ class BlockContext:
         markov_head: bool = True,
         before: torch.Tensor | None = None,
         starts: Sequence[int] = (0,),
+        scores: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, PackedShape]:
         """The candidates of states ``[n, H]`` as one float64 vector on the device, so that one copy
         brings them to the host; see :meth:`unpack`.
@@ -217,7 +236,7 @@ class BlockContext:
             before: target ids ``[len(starts)]`` of the known tokens before the slots ``starts``;
                 what a published head needs.
         """
-        logits = self.logits(hidden)
+        logits = self.logits(hidden) if scores is None else scores
         shape = self.packed_shape(len(hidden), logits.shape[-1], markov_head)
         if not shape.after:
             best, columns = logits.topk(shape.candidates, dim=-1)
@@ -300,48 +319,6 @@ def top_candidates(
         [(int(i), p) for i, p in zip(*row, strict=True) if p > 0]
         for row in zip(*packed.tolist(), strict=True)
     ]
-
-
-def choose_columns(logits: torch.Tensor, context: Context | None = None) -> torch.Tensor:
-    """One column of every row of ``[..., Vd]`` logits: the argmax, or, given a context, one sampled
-    at its temperature with its generator. Rows that are not numbers give any column, for
-    :func:`top_candidates` to find them.
-    """
-    if context is None or context.temperature <= 0:
-        return logits.argmax(-1)
-    probs = tempered(logits, context.temperature).reshape(-1, logits.shape[-1]).nan_to_num(1.0)
-    where = probs.device if context.generator is None else context.generator.device
-    return (
-        torch.multinomial(probs.to(where), 1, generator=context.generator)
-        .to(probs.device)
-        .view(logits.shape[:-1])
-    )
-
-
-def proposal_probs(logits: torch.Tensor, temperature: float, columns: torch.Tensor) -> torch.Tensor:
-    """q: the distribution ``[n, Vd]`` that :func:`choose_columns` drew ``columns [n]`` from;
-    one-hot at temperature 0.
-    """
-    return tempered(logits, temperature) if temperature > 0 else one_hot(columns, logits)
-
-
-def tempered(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The softmax of ``logits / temperature``, where the quotient itself may overflow."""
-    return ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
-
-
-def one_hot(columns: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """``[n, Vd]`` with all mass on one column a row."""
-    return torch.zeros_like(like).scatter_(-1, columns[..., None], 1.0)
-
-
-def widen(probs: torch.Tensor, vocab_ids: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
-    """``[n, Vd]`` over the drafter's vocabulary as ``[n, V]`` over the target's."""
-    if vocab_ids is None:
-        return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
-    out = probs.new_zeros(probs.shape[0], vocab_size)
-    out[:, vocab_ids] = probs
-    return out
 
 
 def remark_window(net: Any, context: Context) -> None:

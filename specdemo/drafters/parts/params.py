@@ -32,6 +32,14 @@ MarkovHead = Annotated[
     Field(description="Condition each position on the token chosen before it (Markov head)"),
 ]
 
+Coupled = Annotated[
+    bool,
+    Field(
+        description="At a temperature above 0 under match: draft with the noise that the target"
+        " samples with, so that more is accepted"
+    ),
+]
+
 P = TypeVar("P", bound=MethodParams)
 
 
