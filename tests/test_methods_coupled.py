@@ -85,7 +85,7 @@ def test_only_sampled_drafts_under_match_are_coupled(sampling, rule, coupled, gi
         def observe(self, verdict):
             pass
 
-    engine = engine_for(Script(lambda ids: torch.zeros(V)))
+    engine = engine_for(Script(lambda ids: torch.zeros(32)))
     request = Request("x", "ar-draft", sampling=sampling, rule=rule)
     lane = Lane(engine, request, [1, 2, 3], 6, Spy())
     with torch.inference_mode():
