@@ -75,6 +75,8 @@ def test_logits_are_those_of_the_published_code(tiny_loaded, folders, family):
         found = draft_logits(net, cache, TEXT[:length], 7)
         wanted = expected_draft_logits(config, weights, TEXT[:length], 7)
         assert error(found, wanted) < 1e-4, length
+        # a second pass behind the same text, as a second denoising step takes
+        assert error(draft_logits(net, cache, TEXT[:length], 7), wanted) < 1e-4, length
         assert torch.equal(found.argmax(-1), wanted[:, :128].argmax(-1))
     # a fresh cache, which reads the whole text at once, says the same
     again = draft_logits(net, net.new_cache(256), TEXT[:50], 7)
@@ -199,6 +201,23 @@ def test_a_text_longer_than_the_network_reads_keeps_its_end(tiny_loaded, tmp_pat
         assert cache.start % (net.config.block or 1) == 0
         wanted = expected_draft_logits(config, make_weights(config), rest, 5)
         assert error(found, wanted) < 1e-4, length
+
+
+def test_a_long_prompt_is_read_in_chunks_of_whole_blocks(tiny_loaded, tmp_path):
+    from tiny_models import make_tiny_tokenizer
+
+    longer = {"max_position_embeddings": 1024, "block_size": 12}
+    place = save_diffusion_lm(tmp_path / "long", "sdar", make_tiny_tokenizer(), **longer)
+    loaded = loaded_with(tiny_loaded, diffusion=place)
+    net = load_drafter(loaded.pair, "diffusion", loaded)
+    text, cache, rows = [3 + i * 29 % 120 for i in range(631)], net.new_cache(700), []
+    run = net._pass
+    net._pass = lambda ids, *more: (rows.append(ids.numel()), run(ids, *more))[1]
+    found = draft_logits(net, cache, text, 7)
+    assert rows == [252, 252, 120, 24]  # 52 blocks of 12, then the anchor's and the one behind
+    config = config_of("sdar", **longer)
+    wanted = expected_draft_logits(config, make_weights(config), text, 7)
+    assert error(found, wanted) < 1e-4
 
 
 # -- in a race -------------------------------------------------------------------------------------
