@@ -87,7 +87,8 @@ def memory_bytes(target: Any, net: Any, settings: Settings, vocab_size: int, len
         + 8 * c.num_attention_heads * c.head_dim
         + seen
     )
-    return fixed + rows * row + 5 * 4 * (2**22 // vocab_size) * vocab_size
+    # and their float32 scores, a few copies of one layer's
+    return fixed + rows * (row + 6 * seen) + 5 * 4 * (2**22 // vocab_size) * vocab_size
 
 
 def estimate(
