@@ -29,6 +29,10 @@ COMMANDS = {  # name: (module, what it does)
     ),
     "corpus": ("specdemo.training.corpus", "let the target write training text"),
     "train": ("specdemo.training.train", "train a drafter for a target"),
+    "serve-example": (
+        "specdemo.commands.serve_example",
+        "print commands that start both endpoints of a serving engine (docs/engines.md)",
+    ),
     "export": ("specdemo.commands.export", "turn a trace into one HTML page that works offline"),
 }
 
@@ -71,8 +75,9 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
             name, help=what, description=f"{what[0].upper()}{what[1:]}."
         )
         if command == [name]:
-            importlib.import_module(module).add_arguments(subparser)
-            subparser.set_defaults(run=getattr(importlib.import_module(module), f"{name}_main"))
+            loaded = importlib.import_module(module)
+            loaded.add_arguments(subparser)
+            subparser.set_defaults(run=getattr(loaded, f"{name.replace('-', '_')}_main"))
     return parser
 
 

@@ -15,7 +15,7 @@ from .events import (
     Prefill,
     Verify,
 )
-from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult, SpecTotals
+from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult, Served, SpecTotals
 
 STYLES = {
     "accepted": "bold blue",
@@ -95,7 +95,8 @@ def print_summary(console: Console, result: RaceResult) -> None:
     Args:
         result: of the race's ``Done`` event.
     """
-    title = f"{result['method']} on {result['pair']}, {result['dtype']}, {result['hardware']}"
+    where = ", ".join(filter(None, (result["dtype"], result["hardware"])))
+    title = f"{result['method']} on {result['pair']}, {where}"
     table = Table("lane", title=Text(printable(title)), title_justify="left")
     for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "acc/round"):
         table.add_column(heading, justify="right")
@@ -127,6 +128,8 @@ def _lane_cells(lane: LaneTotals) -> tuple[str, str, str, str]:
 def verdict(result: RaceResult) -> list[str]:
     """The outcome in sentences; a slower race is named as plainly as a faster one."""
     lines = []
+    if served := result.get("served"):
+        return [*_served(served, result), *filter(None, [result["note"]])]
     if result["speedup"] and result["ar"]:
         speed = _speedup(result["method"], result["speedup"], result["ar"])
         predicted = result["predicted_speedup"] or 0
@@ -148,6 +151,26 @@ def verdict(result: RaceResult) -> list[str]:
     if note := result.get("note"):
         lines.append(note)
     return lines
+
+
+def _served(served: Served, result: RaceResult) -> Iterator[str]:
+    """What may be said of a race on an engine that serves elsewhere."""
+    clock = "by the engine's own clock" if served["clock"] == "engine" else "as chunks arrived here"
+    if speedup := result["speedup"]:
+        yield f"{speedup:.2f} times the speed of its plain endpoint, {clock}."
+    if served["accepted"] is not None and served["drafted"]:
+        share = served["accepted"] / served["drafted"]
+        yield f"{served['accepted']} of {served['drafted']} draft tokens accepted ({share:.0%})."
+    if shares := served["by_position"]:
+        listed = ", ".join(f"{share:.0%}" for share in shares)
+        yield f"Accepted by drafted position, by the engine's counters: {listed}."
+    yield {
+        "tokens": f"Both endpoints wrote the same tokens; {served['engine']} does not promise it.",
+        "text": f"Both endpoints wrote the same text; {served['engine']} does not promise it.",
+        "parted": f"The texts part at character {served['parted_at']}; {served['engine']} does not"
+        " promise otherwise.",
+        "none": "The two texts are not compared.",
+    }[served["comparison"]]
 
 
 def _unreliable(speedup: float, predicted: float, spec: SpecTotals | None) -> list[str]:

@@ -31,6 +31,8 @@ from .client import (
 )
 from .wire import Endpoint, Line
 
+LAST_N = 65_536  # the whole text counts for the repetition penalty; it takes no -1
+
 
 class LlamaCpp:
     live = True
@@ -67,7 +69,7 @@ class LlamaCpp:
             "top_p": sampling.top_p,
             "min_p": sampling.min_p,
             "repeat_penalty": sampling.repetition_penalty,
-            "repeat_last_n": -1,
+            "repeat_last_n": LAST_N,
             "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
         }
         if request.stop:

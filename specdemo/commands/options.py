@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from ..errors import UserError
+
+SENT_ELSEWHERE = "specdemo: the prompt is sent to the engine that models.yaml names."
+
 
 def add_pair(parser: argparse.ArgumentParser) -> None:
     """Which target and drafter: ``--pair``, and ``--drafter`` in the place of its own."""
@@ -23,3 +27,13 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure and check the target again, instead of what is known from an earlier load",
     )
+
+
+def refuse_own_options(args: argparse.Namespace, *names: str) -> None:
+    """Raises UserError: an option that a serving engine has for itself was given."""
+    for name in names:
+        if getattr(args, name, None):
+            raise UserError(
+                f"A serving engine drafts and computes by itself; leave --{name.replace('_', '-')}"
+                " out, or choose a pair that runs here."
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,13 @@ from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
 from ..terminal import Printer, print_legend, print_summary
 from ..traces import save_trace
-from .options import add_pair
+from .options import SENT_ELSEWHERE, add_pair, refuse_own_options
 
 if TYPE_CHECKING:
+    from ..attached.race import Attached
     from ..engine import Engine
 
+DEFAULT_METHOD = "best"
 FILE_WIDTH = 120  # columns of the summary where the output is a file, so that no table is cut
 
 
@@ -37,9 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pair(parser)
     add(
         "--method",
-        default="best",
         metavar="NAME",
-        help=f"how drafts are made: {', '.join(METHODS)} (default: %(default)s)",
+        help=f"how drafts are made: {', '.join(METHODS)} (default: {DEFAULT_METHOD})",
     )
     add(
         "--param",
@@ -115,7 +117,7 @@ def _request(args: argparse.Namespace) -> Request:
     """Raises UserError, also where the trace could not be written."""
     request = Request(
         prompt=_standard_input() if args.prompt == "-" else args.prompt,
-        method=args.method,
+        method=args.method or DEFAULT_METHOD,
         params=parse_assignments(args.param),
         sampling=Sampling(
             temperature=args.temperature,
@@ -150,31 +152,48 @@ def _standard_input() -> str:
         ) from None
 
 
-def _load(args: argparse.Namespace) -> Engine:
+def _load(args: argparse.Namespace) -> Engine | Attached:
     from ..models.pairs import get_pair, with_drafter
 
     pair = with_drafter(get_pair(args.pair), args.drafter)
-    if why := METHODS[args.method].refuse_pair(pair):
+    if pair.engine is not None:
+        refuse_own_options(args, "method", "param", "dtype", "device", "remeasure")
+        from ..attached.race import attach
+
+        print(SENT_ELSEWHERE, file=sys.stderr)
+        return attach(pair.id, pair.engine)
+    method = METHODS[args.method or DEFAULT_METHOD]
+    if why := method.refuse_pair(pair):
         raise UserError(why)
     with phases() as say:  # on stderr, to be seen also where the answer goes into a file
         say("Loading", None)
         from ..engine import load_engine  # torch alone takes seconds
 
-        role = METHODS[args.method].role(pair)
+        role = method.role(pair)
         drafters = () if role is None else (role,)
         return load_engine(pair, args.dtype, args.device, say, args.remeasure, drafters)
 
 
-def _race(engine: Engine, request: Request, console: Console, trace: Path | None) -> list[Event]:
-    """The events of the race, shown as they come; saved where a person or an error ends it."""
+def _events(engine: Engine | Attached, request: Request) -> Iterator[Event]:
+    from ..attached import race as attached
+
+    if isinstance(engine, attached.Attached):
+        return attached.race(engine, request)
     from ..engine import race
 
+    return race(engine, request)
+
+
+def _race(
+    engine: Engine | Attached, request: Request, console: Console, trace: Path | None
+) -> list[Event]:
+    """The events of the race, shown as they come; saved where a person or an error ends it."""
     if console.is_terminal:
         print_legend(console)
     printer = Printer(console)
     events: list[Event] = []
     try:
-        for event in race(engine, request):
+        for event in _events(engine, request):
             events.append(event)
             printer.show(event)
     except (KeyboardInterrupt, UserError):

@@ -71,6 +71,8 @@ class Method:
         """
         from ..models.fetch import drafter_folder
 
+        if getattr(pair, "engine", None):  # which drafts by itself
+            return None
         if (role := self.role(pair)) is not None:
             place = pair.drafters[role]
             try:

@@ -41,6 +41,11 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
     Raises:
         UserError: no source works; the sentence names each with its reason.
     """
+    if pair.engine is not None:
+        raise UserError(
+            f"An engine serves {pair.id} elsewhere, so that its target is not here; the page and"
+            " “race” take it, for all else choose another pair."
+        )
     say = progress or (lambda message, fraction: None)
     if ready := find_target(pair):
         return ready

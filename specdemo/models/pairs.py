@@ -27,6 +27,7 @@ from ..errors import UserError, shown
 from ..paths import ROOT, given_path
 from ..prompts import check_text
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm
+from .served import Served, attach_allowed, read_entry
 
 Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -45,6 +46,7 @@ class Pair:
         thinking: for targets with a thinking mode, whether the drafters were trained with it on;
             None where there is none.
         blocked: why its diffusion drafter cannot be loaded here, or None.
+        engine: where an engine serves it; it then has neither target nor drafters here.
     """
 
     id: str
@@ -58,11 +60,12 @@ class Pair:
     thinking: bool | None = None
     blocked: str | None = None
     notes: str = ""
+    engine: Served | None = None
 
 
 def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
     """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or
-    models.yaml beside app.py).
+    models.yaml beside app.py). Those that an engine serves are left out on a public Space.
     """
     named = path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml"
     path = given_path(named, "The list of models")
@@ -89,7 +92,8 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
                 f"{path}: {shown(name)} cannot be a pair's id; use letters, digits, “-”, “_” and"
                 " “.”, in quotes if it is a number."
             )
-    return {name: _pair(name, entry, path) for name, entry in entries.items()}
+    pairs = {name: _pair(name, entry, path) for name, entry in entries.items()}
+    return {name: pair for name, pair in pairs.items() if not pair.engine or attach_allowed()}
 
 
 def get_pair(id: str, path: str | Path | None = None) -> Pair:
@@ -108,6 +112,8 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
     autoregressive, ``ar-draft``. Without a folder ``pair`` as it is."""
     if not folder:
         return pair
+    if pair.engine is not None:
+        raise UserError(f"An engine serves {pair.id} with its own drafter; leave --drafter out.")
     folder = given_path(folder, "The drafter").resolve()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -210,6 +216,8 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
         raise UserError(
             f"{where}: an entry must be a mapping with title, license, size and target."
         )
+    if "engine" in entry:
+        return _served_pair(name, entry, where)
     try:
         checked = _Entry.model_validate(entry)
     except ValidationError as error:
@@ -234,6 +242,24 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
         blocked=checked.blocked,
         notes=checked.notes or "",
     )
+
+
+def _served_pair(name: str, entry: dict[Any, Any], where: str) -> Pair:
+    try:
+        checked = read_entry(entry)
+        return Pair(
+            id=name,
+            title=checked.title,
+            license=checked.license,
+            size=checked.size,
+            target=(),
+            hardware=checked.hardware or "another machine",
+            dtypes=(),
+            notes=checked.notes or "",
+            engine=checked.served(),
+        )
+    except ValueError as error:
+        raise UserError(f"{where}: {error}; docs/engines.md has an example.") from None
 
 
 def _source(source: _Strict, path: Path) -> dict[str, str]:

@@ -6,8 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import UserError
 
@@ -101,3 +103,75 @@ def checked_variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
         raise ValueError("the name of an environment variable, never the key itself")
     return value
+
+
+class _Engine(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: EngineKind
+    plain: Annotated[str, AfterValidator(checked_address)]
+    speculative: Annotated[str, AfterValidator(checked_address)] | None = None
+    model: str = ""
+    key_env: Annotated[str, AfterValidator(checked_variable)] | None = None
+    drafts: str = ""
+    together: bool = False
+
+
+class ServedEntry(BaseModel):
+    """A pair with ``engine`` instead of ``target``, as it stands in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: Annotated[str, Field(min_length=1)]
+    engine: _Engine
+    license: str = "see the model's card"
+    size: str = "on another machine"
+    hardware: str | None = None
+    notes: str | None = None
+
+    def served(self) -> Served:
+        """Raises ValueError: the two endpoints do not fit the engine."""
+        engine = self.engine
+        if engine.speculative is None and engine.kind != "transformers":
+            raise ValueError(
+                "engine needs “speculative”, the address of the endpoint that drafts; no request"
+                f" switches drafting on in {TITLES[engine.kind]}"
+            )
+        speculative = engine.speculative or engine.plain
+        if engine.plain == speculative and engine.kind != "transformers":
+            raise ValueError("engine needs two addresses, “plain” and “speculative”")
+        return Served(
+            engine.kind,
+            engine.plain,
+            speculative,
+            " ".join(engine.model.split()),
+            engine.key_env or "",
+            " ".join(engine.drafts.split()),
+            engine.together,
+        )
+
+
+def read_entry(entry: dict[Any, Any]) -> ServedEntry:
+    """The checked entry.
+
+    Raises:
+        ValueError: what is wrong with it, without the full stop.
+    """
+    if "target" in entry:
+        raise ValueError("a pair has “target” or “engine”, not both")
+    try:
+        return ServedEntry.model_validate(entry)
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            fields = _Engine if first["loc"][0] == "engine" else ServedEntry
+            raise ValueError(
+                f"there is no setting “{where}”; allowed are {', '.join(fields.model_fields)}"
+            ) from None
+        if first["type"] == "missing":
+            raise ValueError(f"“{where}” is missing") from None
+        if where == "engine.kind":
+            raise ValueError(f"engine.kind must be one of {', '.join(KINDS)}") from None
+        said = str(first["ctx"]["error"]) if "error" in first.get("ctx", {}) else first["msg"]
+        raise ValueError(f"“{where}” must be {said}") from None

@@ -19,6 +19,13 @@ def pair_status(path: str | Path | None = None) -> list[dict[str, Any]]:
 
 def status_of(pair: Pair) -> dict[str, Any]:
     """The dict of one pair, see :func:`pair_status`."""
+    if pair.engine is not None:
+        return _described(pair) | {
+            "target": None,
+            "drafters": {},
+            "state": f"served by {pair.engine.title}",
+            "missing": [],
+        }
     try:
         target, trouble = find_target(pair), []
     except UserError as error:
@@ -41,6 +48,15 @@ def status_of(pair: Pair) -> dict[str, Any]:
         if target and all(drafters.values())
         else "to fetch"
     )
+    return _described(pair) | {
+        "target": str(target) if target else None,
+        "drafters": drafters,
+        "state": state,
+        "missing": missing,
+    }
+
+
+def _described(pair: Pair) -> dict[str, Any]:
     return {
         "id": pair.id,
         "title": pair.title,
@@ -50,10 +66,6 @@ def status_of(pair: Pair) -> dict[str, Any]:
         "dtypes": list(pair.dtypes),
         "thinking": pair.thinking,
         "notes": pair.notes,
-        "target": str(target) if target else None,
-        "drafters": drafters,
-        "state": state,
-        "missing": missing,
     }
 
 

@@ -14,8 +14,22 @@ from ..request import Request
 
 if TYPE_CHECKING:
     from ..bench.schema import Report
+    from ..models.served import Served
 
 NOT_HERE = "not on this computer"
+
+
+def served_by(pair: str) -> Served | None:
+    """Where an engine serves that pair, if one does."""
+    from ..models.pairs import get_pair
+
+    return get_pair(pair).engine
+
+
+def is_attached(engine: Any) -> bool:
+    from ..attached.race import Attached
+
+    return isinstance(engine, Attached)
 
 
 class Backend:
@@ -24,6 +38,11 @@ class Backend:
     can_bench = True
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
+        if (served := served_by(pair)) is not None:
+            from ..attached.race import attach
+
+            progress("Asking the engine", None)
+            return attach(pair, served)
         from ..engine import load_engine
 
         return load_engine(pair, progress=progress)
@@ -41,6 +60,8 @@ class Backend:
         from ..models.pairs import get_pair
 
         wanted = get_pair(pair)
+        if wanted.engine is not None:
+            return
         check_without_weights(wanted, progress)
         for kind, place in wanted.drafters.items():
             if not place.startswith("hub:"):
@@ -59,6 +80,8 @@ class Backend:
         """
         from ..models.fetch import find_target
 
+        if pair.engine is not None:
+            return ""
         try:
             if find_target(pair) or any("path" not in source for source in pair.target):
                 return ""
@@ -73,6 +96,8 @@ class Backend:
         """
         from ..models.status import status_of
 
+        if pair.engine is not None:
+            return ""
         status = status_of(pair)
         absent = [pair.drafters[kind] for kind, here in status["drafters"].items() if not here]
         words = []
@@ -86,7 +111,7 @@ class Backend:
 
     def runs_on_cpu(self, engine: Any) -> bool:
         """Whether races compute on this machine's CPU, which a browser on it also needs."""
-        return engine.target.device.type == "cpu"
+        return not is_attached(engine) and engine.target.device.type == "cpu"
 
     def race(
         self, engine: Any, request: Request, cancel: threading.Event
@@ -94,6 +119,11 @@ class Backend:
         """Events of one race. ``cancel`` ends it within one round or chunk of the prompt,
         ``close()`` at once.
         """
+        if is_attached(engine):
+            from ..attached.race import race as attached_race
+
+            yield from attached_race(engine, request, cancel)
+            return
         from ..engine import race
 
         yield from race(engine, request, cancel)
@@ -109,6 +139,11 @@ class Backend:
         """A short bench over (category, prompt) pairs: (fraction done, report so far or None, what
         comes next).
         """
+        if is_attached(engine):
+            raise UserError(
+                "A pair that an engine serves cannot be measured here; race on it, or choose"
+                " another."
+            )
         from ..bench import short_run
         from ..prompts import Prompt
 
@@ -143,6 +178,8 @@ class ZeroGpuBackend(Backend):
         from ..models.fetch import target_folder
         from ..models.pairs import get_pair
 
+        if served_by(pair) is not None:
+            return super().load(pair, progress)
         target_folder(get_pair(pair), progress)
         return pair
 
@@ -152,6 +189,9 @@ class ZeroGpuBackend(Backend):
     def race(
         self, engine: Any, request: Request, cancel: threading.Event
     ) -> Generator[Any, None, None]:
+        if is_attached(engine):  # no GPU is needed here
+            yield from super().race(engine, request, cancel)
+            return
         events = self.stream(engine, request.to_dict())
         try:
             for event in events:

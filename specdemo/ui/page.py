@@ -107,7 +107,8 @@ def build_demo(
         pairs = load_pairs()
         if not limits.every_pair:
             # a public Space loads nothing but the embedded pair
-            pairs = dict(list(pairs.items())[:1])
+            first = next(iter(pairs))
+            pairs = {name: p for name, p in pairs.items() if name == first or p.engine}
     server = Server(backend or Backend(), methods or METHODS, pairs, limits, assets / "traces")
     with Page(title=TITLE, analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):

@@ -37,6 +37,10 @@ BROKEN = (
     "Something went wrong inside SpecDemo; the details are in the server log. Press Run to try"
     " again."
 )
+SERVED = (
+    "Both endpoints answer. **Run** sends the prompt to them, out of this machine; the engine"
+    " drafts and accepts by itself, so method and parameters do not matter."
+)
 MAX_LAST = 1000  # pages of which the last form is remembered
 # how long a turn may wait until a pair that is not here is fetched, while another is in memory
 FETCH_TURN = 5.0
@@ -303,7 +307,7 @@ class Server:
                 if self.chosen.get(session) is not mine:
                     return
                 yield progress_text(message, fraction)
-            yield "Model loaded."
+            yield SERVED if getattr(wanted, "engine", None) else "Model loaded."
         except UserError as error:
             yield f"{error} The recordings and the lesson work without a model."
         except Exception:

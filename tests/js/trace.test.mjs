@@ -36,7 +36,7 @@ test("a prompt is being read until the first lane begins, or the race is stopped
   const [start, first, ...rest] = smallRace();
   const read = (n) => ({ kind: "prefill_progress", read: n, total: 600 });
   const trace = fold([start, read(256), read(512)]);
-  assert.deepEqual(trace.reading, { read: 512, total: 600 });
+  assert.deepEqual(trace.reading, { read: 512, total: 600, lane: "" });
   for (const next of [first, rest.at(-1)])
     assert.equal(fold([start, read(256), next]).reading, null, next.kind);
   assert.equal(fold([start, first]).reading, null);

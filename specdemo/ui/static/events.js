@@ -39,6 +39,7 @@ const TYPED = {
     target_step: str(e.target_step),
     why_general: str(e.why_general),
     why_host: str(e.why_host),
+    engine: str(e.engine),
     weights: str(e.weights),
     prompt_tokens: list(e.prompt_ids).length,
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
@@ -48,7 +49,11 @@ const TYPED = {
     baseline_ms: maybe(e.baseline_ms),
   }),
 
-  prefill_progress: (e) => ({ read: num(e.read), total: num(e.total) }),
+  prefill_progress: (e) => ({
+    read: num(e.read),
+    total: num(e.total),
+    lane: e.lane ? lane(e.lane) : "",
+  }),
 
   prefill: (e) => ({
     lane: lane(e.lane),
@@ -120,6 +125,7 @@ const TYPED = {
       top2_gap: maybe(difference.top2_gap),
       stopped: e.stopped === true,
       note: str(result.note),
+      served: result.served ? typedServed(record(result.served), record(result.spec)) : null,
     };
   },
 };
@@ -130,6 +136,17 @@ export const isEvent = (e) =>
 
 /** The event with fields of the right types. */
 export const typed = (e) => TYPED[e.kind](e);
+
+/** What is known of a race that a serving engine ran; `spec` are the lane's totals. */
+function typedServed(served, spec) {
+  return {
+    comparison: str(served.comparison),
+    parted_at: maybe(served.parted_at),
+    rounds: str(served.rounds),
+    tokens_per_round: num(spec.tokens_per_round),
+    accepted_per_round: num(spec.accepted_per_round),
+  };
+}
 
 /** Candidates of one position, [[id, probability], ...]. */
 const candidates = (column) => list(column).map((c) => [num(list(c)[0]), num(list(c)[1])]);

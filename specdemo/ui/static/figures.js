@@ -2,6 +2,8 @@
 
 import { plural, times } from "./format.js";
 
+// of a serving engine's round, from attached/tell.py
+export const UNTOLD = "what was drafted is not told";
 const MIN_TOKENS = 8; // a race of fewer has no speed-up: one round or one pause decides it
 const MIN_ROUNDS = 3; // fewer tell nothing about how busy the machine is
 // measured over predicted time from which something else was computing: on a quiet machine 0.96 to
@@ -118,6 +120,8 @@ export function predictedSeries(trace, rounds = trace.rounds) {
  */
 export function acceptanceByDepth(rounds) {
   const rows = [];
+  // how many were drafted is not told: no share can be known
+  if (rounds.some((r) => r.draft && r.draft.notes.why === UNTOLD)) return rows;
   for (const r of rounds) {
     if (!r.draft || !r.verify || !r.draft.tokens.length) continue;
     const drafted = Math.max(...r.draft.depth);
@@ -147,6 +151,7 @@ export function speedWords(trace, ratio, even) {
  */
 export function comparison(trace, { ar, spec }, differs, done) {
   const { rule } = trace.start;
+  if (trace.start.engine) return servedComparison(trace.start.engine, done);
   const same = Math.min(ar, spec);
   if (rule && rule !== "match")
     return {
@@ -175,6 +180,19 @@ export function comparison(trace, { ar, spec }, differs, done) {
   return same
     ? { word: "identical so far", note: plural(same, "common token"), look: "same" }
     : { word: "–", note: "both lanes must write the same", look: "none" };
+}
+
+/** What a serving engine's two texts have in common; it promises nothing. */
+function servedComparison(engine, done) {
+  const note = `${engine} does not promise otherwise`;
+  const found = (done && done.served) || {};
+  if (found.comparison === "tokens")
+    return { word: "the same tokens", note: `here; ${engine} does not promise it`, look: "none" };
+  if (found.comparison === "text")
+    return { word: "the same text", note: `here; ${engine} does not promise it`, look: "none" };
+  if (found.comparison === "parted")
+    return { word: `they part at character ${found.parted_at}`, note, look: "none" };
+  return { word: "–", note: done ? "not compared" : "compared at the end", look: "none" };
 }
 
 function difference(differs, done) {

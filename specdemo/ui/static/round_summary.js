@@ -1,6 +1,7 @@
 // What happened in a round, in one or two sentences.
 
 import { isBranching } from "./draft_tree.js";
+import { UNTOLD } from "./figures.js";
 import { boxed, plural, seconds } from "./format.js";
 
 // the label of its step, from drafters/parts/candidates.py
@@ -10,6 +11,8 @@ export const MARKOV_HEAD = "Markov head";
 export function summary(trace, round, stage) {
   const { draft, verify } = round;
   if (stage === "denoise" || !draft) return denoising(round);
+  if (trace.start.engine)
+    return servedRound(round) + (verify ? ownToken(trace, round) + dropped(verify) : "");
   const made = drafted(draft, verify);
   if (stage === "draft" || !verify) {
     const next = draft.tokens.length ? "verifies all of them" : "decodes one token";
@@ -33,6 +36,16 @@ export function nothingDrafted({ draft, frames }) {
   if (!draft || draft.tokens.length || frames.length) return null;
   const { why } = draft.notes;
   return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target generated one token alone. Choose another round above.`;
+}
+
+/** A round of a serving engine, which tells neither times nor drafts that were rejected. */
+function servedRound({ draft, accepted, count }) {
+  if (draft.notes.why)
+    return `One chunk, taken for one pass, brought ${plural(count, "token")}; ${draft.notes.why}.`;
+  const n = draft.tokens.length;
+  if (!n) return "Nothing was drafted.";
+  const fallen = accepted < n ? ", whose rejected ones (“·”) it does not name" : "";
+  return `The engine drafted ${plural(n, "token")}${fallen}; it accepted ${accepted}.`;
 }
 
 function denoising(round) {
@@ -63,7 +76,7 @@ function drafted(draft, verify) {
 /** The target's own token. */
 function ownToken(trace, { draft, verify }) {
   const own = verify.kept.find((k) => k.source !== "accepted");
-  if (!own) return "";
+  if (!own || draft.notes.why === UNTOLD) return "";
   const word = `“${boxed(own.text || trace.word(own.id))}”`;
   if (own.source === "plain") return ` It generated ${word} itself.`;
   if (own.source === "correction") return ` It replaced the first rejected token by ${word}.`;

@@ -56,8 +56,15 @@ export class Score {
     this.weightsNote.textContent = borrowed + (done?.note ?? "");
     this.notesBelow.textContent = `${this.timesNote.textContent} ${this.weightsNote.textContent}`;
     const mean = (value) => (rounds.length ? (sum(rounds, value) / rounds.length).toFixed(2) : "–");
-    this.perRound.textContent = mean((r) => r.count);
-    this.accepted.textContent = mean((r) => r.accepted);
+    const served = done && done.served;
+    if (served && served.rounds === "totals") {
+      // what is drawn are bursts of several rounds
+      this.perRound.textContent = served.tokens_per_round.toFixed(2);
+      this.accepted.textContent = served.accepted_per_round.toFixed(2);
+    } else {
+      this.perRound.textContent = mean((r) => r.count);
+      this.accepted.textContent = mean((r) => r.accepted);
+    }
     const { word, note, look } = comparison(trace, state, differs, done);
     this.verdict.textContent = word;
     this.verdictNote.textContent = note;

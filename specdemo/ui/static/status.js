@@ -58,6 +58,13 @@ export class Announcer {
   }
 }
 
+/** How far a prompt is read, or a serving engine's lane that is told later is written. */
+export function readingWords({ lane, read, total }) {
+  if (!lane) return `Reading the prompt: ${read} of ${total} tokens.`;
+  const which = lane === "ar" ? "plain" : "speculative";
+  return `The ${which} endpoint writes: ${read} of at most ${total} tokens; both lanes are shown together.`;
+}
+
 /** What stands below the lanes about the race: pair, method, options, machine. */
 export function factsOf({ sampling, ...start }) {
   const params = Object.entries(start.params).map(([name, value]) => `${name} ${value}`);
@@ -66,7 +73,7 @@ export function factsOf({ sampling, ...start }) {
     start.method,
     params.join(", "),
     `at most ${plural(start.max_new_tokens, "new token")}`,
-    `rule ${start.rule}`,
+    start.engine ? "the engine's own rule" : `rule ${start.rule}`,
     sampling.temperature
       ? `temperature ${sampling.temperature}, top-p ${sampling.top_p}, seed ${sampling.seed}`
       : "greedy",

@@ -23,7 +23,7 @@ export function tokenLines(trace, token, i) {
   const lines = [
     [boxed(token.text || trace.word(token.id), 40), "head"],
     [SOURCE_WORDS[token.source], token.source],
-    `position ${i} · token id ${token.id}`,
+    `position ${i} · ${token.id < 0 ? "not named by the engine" : `token id ${token.id}`}`,
   ];
   if (token.round !== null) lines.push(`round ${token.round + 1} of ${trace.rounds.length}`);
   if (token.p != null) lines.push(`target's probability p = ${percent(token.p)}`);

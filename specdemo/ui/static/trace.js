@@ -138,9 +138,16 @@ const FOLD = {
   },
 };
 
-/** Where the two lanes first write different tokens among the first `n` and `m` tokens, or -1. */
+/**
+ * Where the two lanes first write different tokens among the first `n` and `m` tokens, or -1. A
+ * token that a serving engine did not name (-1) is not compared.
+ */
 export function firstDifference(trace, n = trace.ar.length, m = trace.spec.length) {
-  for (let i = 0; i < Math.min(n, m); i++) if (trace.ar[i].id !== trace.spec[i].id) return i;
+  for (let i = 0; i < Math.min(n, m); i++) {
+    const [left, right] = [trace.ar[i].id, trace.spec[i].id];
+    if (left < 0 || right < 0) return -1; // behind it the places need not be the same
+    if (left !== right) return i;
+  }
   return -1;
 }
 

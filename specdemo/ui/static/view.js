@@ -14,7 +14,7 @@ import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
 import { BlockStrip } from "./strip.js";
 import { Score } from "./score.js";
-import { Announcer, Banner, factsOf } from "./status.js";
+import { Announcer, Banner, factsOf, readingWords } from "./status.js";
 import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
 
@@ -203,8 +203,7 @@ export class View {
   /** How far a long prompt is read, until both lanes begin. */
   showReading() {
     const { reading } = this.trace;
-    if (reading && this.running)
-      this.say(`Reading the prompt: ${reading.read} of ${reading.total} tokens.`, "status", true);
+    if (reading && this.running) this.say(readingWords(reading), "status", true);
     else if (this.saysReading) this.say("", "status");
     this.saysReading = Boolean(reading && this.running);
   }
@@ -370,7 +369,7 @@ export class View {
     const plain = start.method === "ar";
     spec.title.textContent = plain
       ? "Plain decoding, once more"
-      : `Draft and verify: ${start.method}`;
+      : `Draft and verify: ${start.engine || start.method}`;
     spec.sub.textContent = plain
       ? "nothing is drafted: any difference is timing noise"
       : "several tokens per pass of the target";
