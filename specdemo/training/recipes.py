@@ -42,6 +42,7 @@ PRESETS: dict[str, Preset] = {
             "streak_from": 1.0,
             "labels": "hard",
             "lr": 6e-4,
+            "batch": 4,
             "anchors": 512,
         },
         "the paper trains 6 epochs over 800 thousand prompts on rows of 3,072 tokens",
@@ -56,6 +57,7 @@ PRESETS: dict[str, Preset] = {
             "streak_from": 1.0,
             "labels": "hard",
             "lr": 6e-4,
+            "batch": 4,
             "anchors": 512,
         },
         "the paper trains 6 epochs on rows of 3,072 tokens; its released recipe leaves out blocks"
