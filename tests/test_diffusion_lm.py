@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from device_rounds import device_engine, finish, lane_of, written
 from diffusion_lms import (
     CONFIGS,
     MASK_ID,
@@ -274,3 +275,19 @@ def test_ids_the_target_does_not_have_are_never_drafted(tiny_loaded, folders, fa
     cache = net.new_cache(64)
     logits = draft_logits(net, cache, PROMPT, 4)
     assert logits.shape == (4, 128) and net.config.mask_token_id == MASK_ID
+
+
+@pytest.mark.parametrize("family", ["Dream", "sdar"])
+@pytest.mark.parametrize("method", ["tree", "best", "block", "specdiff", "d2sd"])
+def test_an_engine_whose_rounds_run_on_the_device_drafts_with_it(
+    tiny_loaded, folders, family, method
+):
+    """Such a drafter has no pass that is captured: its drafts are made by the host's way."""
+    engine = device_engine(net=False)
+    pair = dataclasses.replace(tiny_loaded.pair, drafters={"diffusion": str(folders[family])})
+    loaded = dataclasses.replace(tiny_loaded, model=engine.loaded.model, pair=pair, networks={})
+    made = METHODS[method]
+    drafter = made.build(loaded, made.parse_params({"gamma": 6}))
+    lane = lane_of(engine, method, new=16, drafter=drafter)
+    assert lane.graphs.draft is None
+    assert finish(lane) == written(engine, new=16) and lane.drafting_rounds > 3
