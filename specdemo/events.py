@@ -31,7 +31,7 @@ MaybeNan = Annotated[
     BeforeValidator(lambda value: math.nan if value is None else value),
     WithJsonSchema({"type": ["number", "null"]}),
 ]
-Candidate = tuple[int, MaybeNan]  # token id, the drafter's probability
+Candidate = tuple[int, MaybeNan]  # token id, its probability
 
 
 @dataclass
@@ -285,9 +285,11 @@ class Verify(Event):
             drafting time really spent, also when nothing was drafted.
         threads: see ``ArToken``. baseline_ms: that of ``Start``, where their number has changed.
         clock: the speculative lane's own decode clock in seconds after this round.
+        top: the target's likeliest tokens with their probabilities where each kept token stands,
+            before temperature and filters; older recordings and captured rounds have none.
     """
 
-    SELDOM = ("threads", "baseline_ms")
+    SELDOM = ("threads", "baseline_ms", "top")
 
     kind: Literal["verify"] = field(default="verify", kw_only=True)
     round: int = 0
@@ -305,6 +307,7 @@ class Verify(Event):
     vocab: dict[str, str] = field(default_factory=dict)
     threads: int | None = None
     baseline_ms: float | None = None
+    top: list[list[Candidate]] | None = None
 
 
 @dataclass

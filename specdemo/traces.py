@@ -72,8 +72,8 @@ def save_trace(events: Sequence[Event | Mapping[str, Any]], path: str | Path) ->
 
 def shorten(rows: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[dict[str, Any]], int]:
     """The events of a long race as a trace of at most ``limit`` bytes, and for how many rounds it
-    is complete: behind them the denoising steps and the notes of drafts are left out.
-    ``static/shorten.js`` does the same.
+    is complete: behind them the denoising steps, the notes of drafts and the target's candidates
+    are left out. ``static/shorten.js`` does the same.
 
     Raises:
         UserError: it is too large even without them.
@@ -91,6 +91,8 @@ def shorten(rows: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[dict[st
             dropped = whole - size(row["vocab"])
         elif row["kind"] == "draft":
             dropped = size(row["notes"])
+        elif row.get("top"):
+            dropped = size(row["top"])
         left -= whole - dropped
         extra[row.get("round", 0)] = extra.get(row.get("round", 0), 0) + dropped
     if left < 0:
@@ -113,6 +115,8 @@ def shorten(rows: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[dict[st
         out = dict(row)
         if behind and row["kind"] == "draft":
             out["notes"] = {}
+        elif behind:
+            out.pop("top", None)
         if vocab and "vocab" in row:
             out["vocab"], vocab = vocab | row["vocab"], {}
         kept.append(out)

@@ -238,3 +238,20 @@ def test_plain_step_uses_the_narrowest_trusted_width():
     while not lane.finish:
         lane.advance()
     assert target.calls == [4] * 5 and lane.output == TEXT[:6]
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_the_targets_likeliest_tokens_are_recorded_where_tokens_are_kept(record):
+    lane, events = run(Proposes(drafters()["half"]), record=record)
+    rounds = [e for e in events if isinstance(e, Verify)]
+    assert rounds
+    for event in rounds:
+        if not record:
+            assert event.top is None and "top" not in event.to_dict()
+            continue
+        assert event.top is not None and len(event.top) == len(event.kept)
+        for best, kept in zip(event.top, event.kept, strict=True):
+            chances = [p for _, p in best]
+            assert len(best) == 5 and chances == sorted(chances, reverse=True)
+            assert best[0] == (kept["id"], pytest.approx(kept["p"])), "greedy: the likeliest"
+            assert all(str(token) in event.vocab for token, _ in best)

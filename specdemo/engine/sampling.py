@@ -202,6 +202,12 @@ class Rows:
             self._logprobs[row] = self.logits[row].float().log_softmax(-1).cpu()
         return float(self._logprobs[row][token])
 
+    def best(self, row: int, n: int) -> list[tuple[int, float]]:
+        """The model's own ``n`` likeliest tokens of a row with their probabilities, for display."""
+        self.logprob(row, 0)  # keeps the row's log-probabilities
+        top = self._logprobs[row].topk(min(n, self.logits.shape[-1]))
+        return list(zip(top.indices.tolist(), top.values.exp().tolist(), strict=True))
+
     def _choice_scores(self, row: int) -> torch.Tensor:
         """``[V]`` the scores whose largest is the token picked: processed logits, with this
         position's noise where the target samples.

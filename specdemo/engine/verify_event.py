@@ -15,6 +15,8 @@ from ..drafters.parts.base import Draft
 from ..events import KeptToken, NodeStatus, TokenSource, Verify
 from .accept import Accepted
 
+BEST = 5  # of the target's likeliest tokens are recorded at each kept position
+
 
 class RoundSeconds(NamedTuple):
     """The three parts of a round on the lane's clock."""
@@ -42,6 +44,11 @@ class DecidedRows(Protocol):
 
     def logprob(self, row: int, token: int) -> float:
         """The model's own log-probability of a token."""
+
+    def best(self, row: int, n: int) -> list[tuple[int, float]]:
+        """The model's own likeliest tokens with their probabilities; none where they stay on the
+        device.
+        """
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
     for row, token in zip(accepted.rows, accepted.tokens, strict=True):
         picks[row] = token
     kept = _kept_tokens(done, record)
+    top = [done.rows.best(row, BEST) for row in accepted.rows[: len(kept)]] if record else []
     return Verify(
         round=done.number,
         rows=done.width,
@@ -97,7 +105,10 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
         rest_seconds=done.seconds.rest,
         predicted_ms=done.predicted_ms,
         clock=done.clock,
-        vocab=vocab([*(one["id"] for one in kept), *accepted.tokens]),
+        vocab=vocab(
+            [*(one["id"] for one in kept), *accepted.tokens, *(t for best in top for t, _ in best)]
+        ),
+        top=top if any(top) else None,
     )
 
 

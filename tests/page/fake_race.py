@@ -148,7 +148,8 @@ class FakeRace:
             0.001,
             35.0,
             self.spec_clock,
-            self.story.vocab(*[k["id"] for k in kept]),
+            self.story.vocab(*[k["id"] for k in kept], 2010),
+            top=[[(k["id"], 0.9), (2010, 0.04)] for k in kept],
         )
 
     def kept(self, draft: DraftMade, accepted: int) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def test_a_speed_up_of_a_busy_machine_is_not_believed(exported, left, right, con
         expect(page.locator(".sd-times-note")).to_have_text(re.compile(r"Predicted: \d\.\d\d×\.$"))
     colours = page_state(
         page,
-        "[...document.querySelectorAll('.sd-times, .sd-unit')].slice(0, 2)"
+        "[...document.querySelectorAll('[data-part=speedup] > *')].slice(0, 2)"
         ".map((n) => getComputedStyle(n).color)",
     )
     assert (colours[0] == colours[1]) == unreliable, "muted as the words beside it"

@@ -265,3 +265,24 @@ def test_typing_does_not_begin_to_present(served, open_page):
     view_of(page)
     page.locator("#prompt textarea").press("p")
     expect(page.locator("#command")).to_be_visible()
+
+
+def test_a_token_shows_both_models_likeliest_tokens(exported):
+    page = exported(list(fake_events(method="block", tokens=40)), reduced_motion="reduce")
+    page.locator(".sd-lane-spec .sd-accepted[data-at]").first.hover()
+    charts = page.locator(".sd-tip .sd-bars-chart")
+    expect(charts).to_have_count(2)
+    expect(charts.nth(0).locator(".sd-bars-row")).to_have_count(3)
+    expect(charts.nth(1).locator(".sd-bars-row")).to_have_count(2)
+    for k in (0, 1):  # the kept token has a mark of its own in both
+        expect(charts.nth(k).locator(".sd-bars-kept span")).to_contain_text("✓")
+    expect(page.locator(".sd-tip")).to_contain_text("the target's own choice is the same token")
+    correction = page.locator(".sd-lane-spec .sd-correction[data-at]").first
+    correction.focus()
+    expect(page.locator(".sd-tip")).to_contain_text("in place of the draft's")
+
+
+def test_recordings_without_the_targets_tokens_show_the_drafters(exported):
+    page = recorded(exported, "block", reduced_motion="reduce")
+    page.locator(".sd-lane-spec .sd-accepted[data-at]").first.hover()
+    expect(page.locator(".sd-tip .sd-bars-chart")).to_have_count(1)

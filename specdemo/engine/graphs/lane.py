@@ -45,6 +45,10 @@ class OutcomeRows:
         """See :meth:`..sampling.Rows.top2_gap`."""
         return self._gaps[row]
 
+    def best(self, row: int, n: int) -> list[tuple[int, float]]:
+        """None: they would be one more download a round."""
+        return []
+
     def logprob(self, row: int, token: int) -> float:
         """See :meth:`..sampling.Rows.logprob`."""
         return self._logprobs[row, token]

@@ -113,6 +113,7 @@ const TYPED = {
     threads: maybe(e.threads),
     baseline_ms: maybe(e.baseline_ms),
     clock: num(e.clock),
+    top: list(e.top).map(candidates),
   }),
 
   done: (e) => {

@@ -6,12 +6,13 @@ const size = (value) => encoder.encode(JSON.stringify(value)).length + 1;
 /** The bytes of an event that a shorter trace leaves out. */
 function droppable(event) {
   if (event.kind === "denoise") return size(event) - size(event.vocab);
-  return event.kind === "draft" ? size(event.notes) : 0;
+  if (event.kind === "draft") return size(event.notes);
+  return event.top ? size(event.top) : 0;
 }
 
 /**
  * {events, complete} of a trace of at most `limit` bytes: behind the first `complete` rounds the
- * denoising steps and the notes of drafts are left out. Null where it is too large even so.
+ * denoising steps, the notes of drafts and the target's candidates are left out. Null where it is too large even so.
  */
 export function shorten(events, limit) {
   // 1) What is always kept, and what each round would add to it.
@@ -38,6 +39,7 @@ export function shorten(events, limit) {
     }
     const out = { ...event };
     if (behind && event.kind === "draft") out.notes = {};
+    else if (behind) delete out.top;
     if (event.vocab && Object.keys(vocab).length) {
       out.vocab = { ...vocab, ...event.vocab };
       vocab = {};

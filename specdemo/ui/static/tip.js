@@ -10,14 +10,13 @@ export class Tip {
     root.append(this.box);
   }
 
-  /** Shows the lines beside a node; a line is a text, or [text, class]. */
+  /** Shows the lines beside a node; a line is a text, [text, class], or an element. */
   show(node, lines) {
     this.box.replaceChildren(
-      ...lines.map((line) =>
-        Array.isArray(line)
-          ? h("div", { class: `sd-tip-${line[1]}`, text: line[0] })
-          : h("div", { text: line }),
-      ),
+      ...lines.map((line) => {
+        if (Array.isArray(line)) return h("div", { class: `sd-tip-${line[1]}`, text: line[0] });
+        return typeof line === "string" ? h("div", { text: line }) : line;
+      }),
     );
     this.box.hidden = false;
     const view = this.root.getBoundingClientRect();

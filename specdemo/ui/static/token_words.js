@@ -3,6 +3,7 @@
 import { originName } from "./draft_tree.js";
 import { boxed, percent, seconds } from "./format.js";
 import { MARKOV_HEAD } from "./round_summary.js";
+import { tokenBars, whyKept } from "./token_bars.js";
 
 const SOURCE_WORDS = {
   first: "first token, from the pass over the prompt (prefill)",
@@ -18,13 +19,15 @@ const STATUS_WORDS = {
   dropped: "dropped: it matches the target, but the answer had ended before it",
 };
 
-/** Lines about token number i of a lane. */
+/** Lines about token number i of a lane: texts, and the charts of its candidates. */
 export function tokenLines(trace, token, i) {
   const lines = [
     [boxed(token.text || trace.word(token.id), 40), "head"],
     [SOURCE_WORDS[token.source], token.source],
     `position ${i} · ${token.id < 0 ? "not named by the engine" : `token id ${token.id}`}`,
   ];
+  const why = whyKept(trace, token);
+  if (why) lines.splice(2, 0, why);
   if (token.round !== null) lines.push(`round ${token.round + 1} of ${trace.rounds.length}`);
   if (token.p != null) lines.push(`target's probability p = ${percent(token.p)}`);
   if (token.q != null) lines.push(`drafter's probability q = ${percent(token.q)}`);
@@ -32,6 +35,8 @@ export function tokenLines(trace, token, i) {
   else if (token.source === "correction") lines.push("not among the drafter's candidates shown");
   if (token.step != null) lines.push(settledIn(trace.rounds[token.round], token.step));
   if (token.logprob !== null) lines.push(`log-probability ${token.logprob.toFixed(3)}`);
+  const bars = tokenBars(trace, token);
+  if (bars) lines.push(bars);
   if (token.t) lines.push(`at ${seconds(token.t)} of this lane's clock`);
   return lines;
 }
