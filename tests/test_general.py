@@ -205,3 +205,33 @@ def uneven(target):
         return output + 1e-6 * torch.arange(output.shape[1])[None, :, None]
 
     target.model.transformer.h[0].register_forward_hook(hook)
+
+
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_weights_that_bitsandbytes_stores(bits, kind, tmp_path):
+    """Both lanes multiply by the stored weights, expanded; the text is that of such a model."""
+    functional = pytest.importorskip("bitsandbytes.functional")
+    from specdemo.models.load import load_target
+
+    folder = tmp_path / "target"
+    whole = tiny_family(config_of(kind))
+    whole.save_pretrained(folder)
+    make_tiny_tokenizer().save_pretrained(folder)
+    pair = Pair("tiny", "Tiny", "none", "tiny", ({"path": str(folder)},))
+    loaded = load_target(pair, bits, "cpu")
+    engine = load.make_engine(loaded)
+    assert engine.why_general == f"weights in {bits[0]} bits" and engine.dtype.endswith(" bits")
+    assert race_result(engine, check="exact")["identical"]
+    layer = loaded.model.model.layers[0].mlp.down_proj
+    assert layer.weight.dtype in (torch.int8, torch.uint8)  # nothing was expanded for good
+    weight = whole.model.layers[0].mlp.down_proj.weight.to(loaded.dtype)
+    if bits == "4bit":
+        packed = functional.quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
+        rounded = functional.dequantize_4bit(*packed)
+    else:
+        scale = weight.float().abs().amax(1, keepdim=True) / 127
+        rounded = (weight.float() / scale).round() * scale
+    rows = torch.randn(3, weight.shape[1], dtype=loaded.dtype)
+    wanted = rows.float() @ rounded.float().T
+    assert (layer(rows).float() - wanted).abs().max() < 0.03 * wanted.abs().max()

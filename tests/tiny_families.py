@@ -64,6 +64,7 @@ SIZES = {
     "word_embed_proj_dim": 64,
     "embedding_size": 64,
 }
+LARGEST = 20_000_000  # parameters
 # what the sizes above do not fit
 MORE = {
     "codegen": {"n_head": 4, "rotary_dim": 8},
@@ -93,10 +94,19 @@ def tiny_config(config_class, **more):
     known = set(fields) | set(getattr(config_class, "attribute_map", {}))
     known |= set(getattr(config_class, "__dataclass_fields__", {}))
     sizes = {name: value for name, value in SIZES.items() if name in known}
+    if {"kv_lora_rank", "v_head_dim"} <= known:  # latent attention has a key head a query head
+        sizes["num_key_value_heads"] = 4
     if "layer_types" in known:
         kinds = set(getattr(config_class(), "layer_types", None) or ())
         if kinds:
             sizes["layer_types"] = (sorted(kinds) * 2)[-2:]
+    for name, part in getattr(config_class, "sub_configs", {}).items():
+        if (
+            isinstance(part, type)
+            and part.__module__.startswith("transformers.models.")
+            and (not part.__name__.startswith("Auto"))
+        ):
+            sizes[name] = tiny_config(part)
     return config_class(**{**sizes, **MORE.get(config_class.model_type, {}), **more})
 
 
@@ -104,6 +114,10 @@ def tiny_family(config, seed=0):
     """A random model of ``config``, sharpened so that its picks are clear and its text moves."""
     from transformers import AutoModelForCausalLM
 
+    with torch.device("meta"):
+        size = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+    if size > LARGEST:
+        raise ValueError(f"{size / 1e6:.0f} M parameters are not tiny")
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     for weight in model.parameters():

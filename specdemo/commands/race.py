@@ -60,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " text; may be repeated")  # fmt: skip
     add(
         "--dtype",
-        choices=("float32", "bfloat16"),
-        help="default: bfloat16 where it is native, else float32",
+        choices=("float32", "bfloat16", "8bit", "4bit"),
+        help="default: bfloat16 where it is native, else float32; 8bit and 4bit store the"
+        " weights by bitsandbytes",
     )
     add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
     _add_sampling(parser)

@@ -101,6 +101,13 @@ class Engine:
         return self.target.pass_kind if self.rounds is None else "graph"
 
     @property
+    def dtype(self) -> str:
+        """What the target computes in, and what its weights are stored in where that is less."""
+        name = str(self.target.dtype).removeprefix("torch.")
+        bits = self.loaded.quantized
+        return f"{name}, weights in {bits.removesuffix('bit')} bits" if bits else name
+
+    @property
     def fast_target(self) -> Target:
         """The target, for what runs on the fast step alone.
 

@@ -52,10 +52,8 @@ def load_engine(
             loads the others when it needs them.
 
     Raises:
-        UserError: it cannot be loaded, or its dtype cannot be run yet (said before it is fetched).
+        UserError: it cannot be loaded.
     """
-    if dtype in ("4bit", "8bit"):
-        raise UserError(f"The engine does not run {dtype} targets yet; choose dtype bf16.")
     from ..models.fetch import cache_root
     from ..models.load import load_target
     from ..models.pairs import get_pair
@@ -107,10 +105,6 @@ def make_engine(
         remeasure: do not look it up.
         drafters: as in :func:`load_engine`.
     """
-    if loaded.quantized:
-        raise UserError(
-            f"The engine does not run {loaded.quantized} targets yet; choose dtype bf16."
-        )
     say = progress or (lambda message, fraction: None)
     say("Preparing the target", None)
     threads = thread_counts(loaded.device)
@@ -166,7 +160,7 @@ def _checked_target(
     Raises:
         UserError: neither does.
     """
-    why = why_not_fast(loaded.model.config)
+    why = _in_bits(loaded) or why_not_fast(loaded.model.config)
     if not why:
         with suppress(UserError):
             fast = Target(loaded.model)
@@ -182,10 +176,15 @@ def _checked_target(
         target.use_row_products()
         return _Checked(target, why, file, known, known.gap)
     ids = text_ids(loaded.tokenizer, target)
-    theirs = own_logits(target, ids)
+    # what bitsandbytes itself computes is no measure: it rounds inputs, too
+    theirs = None if loaded.quantized else own_logits(target, ids)
     target.use_row_products()
-    gap = check_general(target, ids, theirs)
+    gap = check_general(target, ids, own_logits(target, ids) if theirs is None else theirs)
     return _Checked(target, why, file, known, gap)
+
+
+def _in_bits(loaded: Loaded) -> str:
+    return f"weights in {loaded.quantized.removesuffix('bit')} bits" if loaded.quantized else ""
 
 
 def _widths(target: AnyTarget) -> list[int]:

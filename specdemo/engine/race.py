@@ -139,7 +139,7 @@ def _start(
         sampling=request.sampling.to_dict(),
         max_new_tokens=request.max_new_tokens,
         hardware=engine.hardware(),
-        dtype=str(engine.target.dtype).removeprefix("torch."),
+        dtype=engine.dtype,
         versions={
             "specdemo": __version__,
             "torch": torch.__version__,
@@ -170,7 +170,7 @@ def _done(
         "pair": engine.loaded.pair.id,
         "rule": request.rule,
         "hardware": engine.hardware(),
-        "dtype": str(engine.target.dtype).removeprefix("torch."),
+        "dtype": engine.dtype,
         "prompt_tokens": answer.prompt_length,
         "finish_reason": answer.finish or "stopped",
         "ar": _ar_totals(engine, ar) if ar else None,

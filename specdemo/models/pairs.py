@@ -53,7 +53,7 @@ class Pair:
     title: str
     license: str
     size: str
-    target: tuple[dict[str, str], ...]
+    target: tuple[dict[str, Any], ...]
     drafters: dict[str, str] = field(default_factory=dict)
     hardware: str = ""
     dtypes: tuple[str, ...] = ("bf16", "fp32")
@@ -149,11 +149,21 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Wheel(_Strict):
+class _Piece(_Strict):
+    """A package and the file in it."""
+
     wheel: Annotated[str, Field(pattern=rf"^{_ID.pattern}==[A-Za-z0-9.!+]+$")]
     sha256: str
     file: str
+
+
+class _Wheel(_Piece):
+    """Where the file is in pieces, ``more`` are those behind the first and ``file_sha256`` is of
+    all of them together.
+    """
+
     file_sha256: str
+    more: list[_Piece] | None = None
 
 
 _HubId = Annotated[str, Field(pattern=rf"^{_HUB_ID.pattern}$")]
@@ -262,7 +272,7 @@ def _served_pair(name: str, entry: dict[Any, Any], where: str) -> Pair:
         raise UserError(f"{where}: {error}; docs/engines.md has an example.") from None
 
 
-def _source(source: _Strict, path: Path) -> dict[str, str]:
+def _source(source: _Strict, path: Path) -> dict[str, Any]:
     if isinstance(source, _Folder):
         return {"path": str(_folder(source.path, path))}
     return source.model_dump(exclude_none=True)

@@ -4,6 +4,7 @@ has.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,14 @@ MOST = 64  # a pass with more rows is a prompt, read once for both lanes
 
 def use_row_products(model: nn.Module) -> None:
     """Every linear layer of ``model`` multiplies by :class:`Linear`; modules that keep matrices of
-    their own, such as experts and routers, multiply in blocks of :data:`ROWS` rows.
+    their own, such as experts and routers, multiply in blocks of :data:`ROWS` rows. Layers of
+    bitsandbytes keep their weights as they are stored and expand them in every product: their own
+    products give a row other bits beside other rows.
     """
     for module in model.modules():
-        if isinstance(module, Conv1D):
+        if (expand := _stored_in_bits(module)) is not None:
+            _replace(module, _expanding_product(module, expand))
+        elif isinstance(module, Conv1D):
             _replace(module, _product(module.weight.T, module.bias))
         elif isinstance(module, nn.Linear):
             if type(module).forward is nn.Linear.forward:
@@ -34,6 +39,36 @@ def use_row_products(model: nn.Module) -> None:
             weight.dim() > 1 for weight in module.parameters(recurse=False)
         ):
             _replace(module, _in_blocks(module.forward))
+
+
+def _stored_in_bits(module: Any) -> Callable[[], torch.Tensor] | None:
+    """What gives the weight ``[out, in]`` of a bitsandbytes layer, expanded anew each time; None
+    for any other layer.
+    """
+    weight: Any = getattr(module, "weight", None)
+    if getattr(weight, "quant_state", None) is not None:
+        expand = importlib.import_module("bitsandbytes.functional").dequantize_4bit
+        return lambda: expand(weight.data, weight.quant_state)
+    if type(module).__name__ == "Linear8bitLt":
+        # kept by the weight until a pass of bitsandbytes' own moves them
+        kept = weight if weight.SCB is not None else module.state
+        return lambda: kept.CB * (kept.SCB[:, None] / 127)
+    return None
+
+
+def _expanding_product(module: Any, expand: Callable[[], torch.Tensor]) -> Callable:
+    bias: torch.Tensor | None = module.bias
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        weight = expand().to(input.dtype)
+        running = RUNNING.get(None)
+        if running is None or running.kind == "masked":
+            return F.linear(input, weight, bias)
+        with BlockProducts():
+            out = F.linear(input, weight)
+        return out if bias is None else out + bias
+
+    return forward
 
 
 def _replace(module: Any, forward: Callable) -> None:

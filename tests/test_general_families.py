@@ -1,0 +1,35 @@
+"""Every family of transformers' mapping, as a tiny random model: it races identically and writes
+what the model itself writes, or is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import pytest
+from test_general import PROMPT, brief, config_of, generated, loaded_of, race_result  # noqa: F401
+from tiny_families import tiny_family
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from specdemo.engine import load
+from specdemo.errors import UserError
+from specdemo.models.validate import check_target
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.mark.parametrize("kind", sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+def test_it_races_identically_or_is_refused(kind):
+    try:
+        model = tiny_family(config_of(kind))
+    except Exception as error:  # needs a package, or sizes that do not follow from a few rules
+        pytest.skip(f"{kind} cannot be made tiny here: {type(error).__name__}: {error!s:.100}")
+    loaded = loaded_of(model)
+    try:
+        check_target(model.config, "This model")
+        engine = load.make_engine(loaded)
+    except UserError as error:
+        message = str(error)
+        assert message.endswith(".") and message.count(". ") == 0 and len(message) < 400
+        return
+    result = race_result(engine)
+    assert result["identical"]
+    assert result["output_ids"] == generated(model, engine.encode(PROMPT))
