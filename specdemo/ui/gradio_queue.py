@@ -46,7 +46,7 @@ class GuardedQueue:
         line has an event, too, which ends at once: every client shows its error as it shows any.
         """
         fn = self.fns.get(body.fn_index)
-        if fn is None:
+        if fn is None or fn.fn is None:  # none, or one that only the browser runs
             return False, "There is no such function here.", "error"
         event = Event(body.session_hash, fn, request, username)
         if fn.concurrency_id == QUEUE:

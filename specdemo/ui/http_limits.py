@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -27,10 +28,13 @@ class HttpLimits:
 
     Args:
         max_body: bytes of a request; a trace to be exported may have ``MAX_TRACE_BYTES`` more.
+        fns: Gradio's functions by index. Those that only the browser runs cannot be called.
     """
 
-    def __init__(self, app: Any, readers: Readers, max_body: int):
-        self.app, self.readers, self.max_body = app, readers, max_body
+    def __init__(
+        self, app: Any, readers: Readers, max_body: int, fns: Mapping[int, Any] | None = None
+    ):
+        self.app, self.readers, self.max_body, self.fns = app, readers, max_body, fns or {}
         self.large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -93,6 +97,9 @@ class HttpLimits:
         if body is None:
             await refuse(send, 413, _too_large(limit))
             return
+        if route_of(scope).startswith(("run/", "api/")) and self._in_browser_only(body):
+            await refuse(send, 400, "This is done in the page itself and cannot be called.")
+            return
         first = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Any:
@@ -117,6 +124,14 @@ class HttpLimits:
                 f"This request cannot be answered ({first_line(error)}); “Use via API” on the page"
                 " says what /race takes.",
             )
+
+    def _in_browser_only(self, body: bytes) -> bool:
+        try:
+            index = json.loads(body)["fn_index"]
+            fn = self.fns.get(index)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+        return fn is not None and fn.fn is None
 
 
 def route_of(scope: Any) -> str:

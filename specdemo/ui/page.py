@@ -83,7 +83,12 @@ def launch_options(demo: Page) -> dict[str, Any]:
         "i18n": gr.I18n(en={"common.complete": "Complete"}),  # Gradio says the bare key
         "app_kwargs": {
             "middleware": [
-                Middleware(HttpLimits, readers=demo.races.readers, max_body=limits.body_bytes),
+                Middleware(
+                    HttpLimits,
+                    readers=demo.races.readers,
+                    max_body=limits.body_bytes,
+                    fns=demo.fns,
+                ),
                 Middleware(LinkPreview),
             ]
         },

@@ -97,18 +97,23 @@ def test_values_that_do_not_fit_are_refused_in_a_short_sentence(shared, capfd, v
     assert not backend.asked and capfd.readouterr().err == "", "nothing in the log"
 
 
-def test_requests_that_fit_nothing_leave_nothing_in_the_log(shared, capfd):
-    api, _ = shared
+def test_requests_that_fit_nothing_leave_nothing_in_the_log(page, capfd):
+    api, _, demo = page
+    fns = demo.fns.items()
+    browsers = next(i for i, fn in fns if fn.fn is None)
+    servers = next(i for i, fn in fns if fn.fn is not None and len(fn.inputs) > 2)
     wrong = [
         api.post({"max_new_tokens": 8}, "call/v2/race"),
         api.post({"prompt": "Hi", "nope": 1}, "call/v2/race"),
         api.post({"data": ["Hi"]}, "call/nope"),
         api.post({"data": ["Hi"]}, "run/race"),
-        api.post({"data": [1, 2], "fn_index": 0, "session_hash": "s"}, "run/predict"),
+        api.post({"data": [1, 2], "fn_index": servers, "session_hash": "s"}, "run/predict"),
+        api.post({"data": [], "fn_index": browsers, "session_hash": "s"}, "run/predict"),
+        api.post({"data": [], "fn_index": browsers, "session_hash": "s"}, "queue/join"),
         api.post({"data": [1], "fn_index": 9999, "session_hash": "s"}, "run/predict"),
         api.post({"data": [1], "fn_index": 9999, "session_hash": "s"}, "queue/join"),
     ]
-    assert [r.status_code for r in wrong] == [400, 400, 400, 404, 500, 400, 400]
+    assert [r.status_code for r in wrong] == [400, 400, 400, 404, 500, 400, 400, 400, 400]
     assert all("Traceback" not in r.text and len(r.text) < 500 for r in wrong)
     assert capfd.readouterr().err == ""
 
