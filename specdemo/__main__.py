@@ -29,6 +29,10 @@ COMMANDS = {  # name: (module, what it does)
     ),
     "corpus": ("specdemo.training.corpus", "let the target write training text"),
     "train": ("specdemo.training.train", "train a drafter for a target"),
+    "load": (
+        "specdemo.commands.load",
+        "measure both endpoints of a serving engine under more and more streams",
+    ),
     "serve-example": (
         "specdemo.commands.serve_example",
         "print commands that start both endpoints of a serving engine (docs/engines.md)",

@@ -112,7 +112,7 @@ def test_the_page_asks_and_races(served):
     assert said and not backend.runs_on_cpu(attached)
     events = list(backend.race(attached, Request("hi"), threading.Event()))
     assert events[-1].kind == "done" and events[0].engine == "llama.cpp b11549"
-    with pytest.raises(UserError, match="cannot be measured here"):
+    with pytest.raises(UserError, match="measured from the command line"):
         backend.bench(attached, ["best"], [], 8, threading.Event())
 
 

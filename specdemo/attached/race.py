@@ -231,3 +231,13 @@ def _until_broken(lines: Generator[Line, None, None], log: Log) -> Generator[Lin
             yield from lines
     except UserError as error:
         log.error = error
+
+
+def answer(attached: Attached, request: Request, lane: LaneName, cancel: threading.Event) -> Log:
+    """One endpoint's whole answer; what ended it before its time is in ``Log.error``."""
+    run, log = _Run(attached, request, cancel), Log()
+    for _ in run._steps(lane, log):
+        pass
+    if lane == "spec":
+        log.sure = settle(log.steps, log.tail)
+    return log

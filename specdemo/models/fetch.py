@@ -44,8 +44,8 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
     """
     if pair.engine is not None:
         raise UserError(
-            f"An engine serves {pair.id} elsewhere, so that its target is not here; the page and"
-            " “race” take it, for all else choose another pair."
+            f"An engine serves {pair.id} elsewhere, so that its target is not here; the page,"
+            " “race” and “load” take it, for all else choose another pair."
         )
     say = progress or (lambda message, fraction: None)
     if ready := find_target(pair):

@@ -141,8 +141,8 @@ class Backend:
         """
         if is_attached(engine):
             raise UserError(
-                "A pair that an engine serves cannot be measured here; race on it, or choose"
-                " another."
+                "A pair that an engine serves is measured from the command line: “python -m"
+                " specdemo load”."
             )
         from ..bench import short_run
         from ..prompts import Prompt
