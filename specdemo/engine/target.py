@@ -113,7 +113,7 @@ class Target:
                 config.rms_norm_eps,
             )
             self.layers = [
-                DecoderLayer.from_module(layer, i, self.shape, self.device, self.dtype)
+                DecoderLayer.from_module(layer, i, self.shape, self.device, self.dtype, True)
                 for i, layer in enumerate(body.layers)
             ]
             self.embedding: torch.Tensor = body.embed_tokens.weight.detach()

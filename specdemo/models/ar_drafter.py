@@ -1,5 +1,5 @@
 """The small autoregressive drafter: an ordinary causal decoder of the block drafter's size, between
-the target's own embedding and head.
+the target's own embedding and head; or a language model of its own (:mod:`.language_model`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from .compiled import MAX_ROWS, Reads, hide
 from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, whole_steps
-from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings
+from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
 
 
 class ArDrafterConfig(DrafterConfig):
@@ -41,6 +41,10 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
             Layer(config, i, own_context=False) for i in range(config.num_hidden_layers)
         )
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        if config.own_embedding:
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.own_head:
+            self.lm_head = linear(config.hidden_size, config.vocab_size)
         self.register_buffer("draft_vocab", draft_vocab)
         self.rope = Rope(config)
         self.post_init()
@@ -83,7 +87,8 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         slot = cache.place(position, n)
         # what pads a long chunk lies behind all that a row sees
         rows = n if n <= ROW_STEP else min(whole_steps(n), cache.capacity - slot)
-        ids = F.pad(ids, (0, rows - n))
+        # a target may have rows that a language model of its own lacks
+        ids = F.pad(ids, (0, rows - n)).clamp(max=len(self.embedding) - 1)
         end = slot + rows
         first = 0 if cache.window is None else max(0, slot + 1 - cache.window)
         group = self.config.num_attention_heads // self.config.num_key_value_heads

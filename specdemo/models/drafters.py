@@ -19,6 +19,7 @@ from .drafter_files import read_weights
 from .fetch import drafter_folder
 from .foreign_code import no_foreign_code
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm, role_for
+from .language_model import is_language_model, read_language_model
 from .layers import DrafterConfig
 from .layouts import NEEDED, Facts, layout_of, read_published
 from .load import Loaded
@@ -153,9 +154,10 @@ def _config(
     loaded: Loaded | None,
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """The config of a drafter, and its weights by our names."""
-    cls: Any = BlockDrafterConfig
-    if is_autoregressive(raw) or layout_of(raw) == "ours":
-        cls = ArDrafterConfig if is_autoregressive(raw) else cls
+    cls: Any = ArDrafterConfig if is_autoregressive(raw) else BlockDrafterConfig
+    if is_language_model(raw):
+        fields, weights = read_language_model(raw, weights, str(folder))
+    elif is_autoregressive(raw) or layout_of(raw) == "ours":
         fields = _our_fields(raw, weights, cls, str(folder))
     else:
         fields, weights = read_published(raw, weights, str(folder))
@@ -223,7 +225,8 @@ def _our_fields(
 
 def _check_fit(config: Any, folder: Path, loaded: Loaded) -> None:
     target = loaded.model.config
-    if (folder / "tokenizer.json").is_file():
+    tokenizes = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json"))
+    if tokenizes:
         from transformers import AutoTokenizer
 
         with no_foreign_code(folder, "drafter"):
@@ -234,8 +237,13 @@ def _check_fit(config: Any, folder: Path, loaded: Loaded) -> None:
     if isinstance(config, BlockDrafterConfig):
         check_drafter_config(config, target, loaded.tokenizer, loaded.eos_ids, str(folder))
         return
+    if config.own_embedding and not tokenizes:
+        raise UserError(
+            f"The language model in {folder} has no tokenizer.json to be compared with the"
+            " target's; fetch it again."
+        )
     check_context_window(config, str(folder))
-    if config.hidden_size != target.get_text_config().hidden_size:
+    if not config.own_embedding and config.hidden_size != target.get_text_config().hidden_size:
         raise UserError(
             f"{folder} has hidden size {config.hidden_size} and the target"
             f" {target.get_text_config().hidden_size}; choose a drafter made for this target."

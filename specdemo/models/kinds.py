@@ -10,6 +10,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .language_model import is_language_model
+
 KindName = Literal["block", "markov", "vp", "mdlm", "streak", "ar"]
 
 
@@ -146,8 +148,10 @@ def role_for(kind: str, named: Container[str]) -> str | None:
 
 
 def is_autoregressive(config: dict[str, Any]) -> bool:
-    """Whether a drafter folder's ``config.json`` describes the autoregressive kind."""
-    return config.get("model_type") == "specdemo_ar_drafter"
+    """Whether a drafter folder's ``config.json`` describes the autoregressive kind: ours, or a
+    language model of its own.
+    """
+    return config.get("model_type") == "specdemo_ar_drafter" or is_language_model(config)
 
 
 # the ``model_type`` of the stand-alone diffusion language models that can draft

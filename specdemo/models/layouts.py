@@ -175,7 +175,7 @@ def read_published(raw: dict[str, Any], weights: Weights, name: str) -> Publishe
     )
 
 
-def _decoder(facts: Facts, family: str = "qwen3") -> dict[str, Any]:
+def decoder_fields(facts: Facts, family: str = "qwen3") -> dict[str, Any]:
     """The decoder's fields, completed as the published code does: by transformers' config class."""
     from transformers import LlamaConfig, Qwen3Config
 
@@ -234,7 +234,7 @@ def _dflash(raw: dict[str, Any], weights: Weights, name: str) -> Published:
     Facts(raw, name).check_read("dflash_config", "is_causal", *DECODER, *mine)
     Facts(nested, name, "dflash_config").check_read(*mine)
     facts = Facts(raw | nested, name)
-    fields = _decoder(facts)
+    fields = decoder_fields(facts)
     fields |= _taps(facts) | {key: facts.need(key) for key in ("block_size", "mask_token_id")}
     fields["causal"] = _causal(facts, fields["layer_types"])
     if facts.raw.get("target_hidden_size") not in (None, fields["hidden_size"]):
@@ -301,7 +301,7 @@ def _deepspec(raw: dict[str, Any], weights: Weights, name: str) -> Published:
     if "Qwen3DSparkModel" not in raw["architectures"]:
         raise facts.refuse("architectures", "whose layers are not Qwen3's")
     facts.check_read(*DECODER, *SHARED, *DSPARK, "num_anchors", "confidence_head_with_markov")
-    fields = _decoder(facts)
+    fields = decoder_fields(facts)
     if "sliding_attention" in fields["layer_types"]:
         raise facts.refuse("layer_types", "which DeepSpec's code reads in more than one way")
     for key in SHARED:
@@ -337,7 +337,7 @@ def _speculators(raw: dict[str, Any], weights: Weights, name: str) -> Published:
     if family not in ("qwen3", "llama"):
         raise inner.refuse("model_type")
     inner.check_read(*DECODER)
-    fields = _decoder(inner, family)
+    fields = decoder_fields(inner, family)
     if raw.get("target_hidden_size") not in (None, fields["hidden_size"]):
         raise facts.refuse("target_hidden_size")
     anchored = raw.get("sample_from_anchor", kind == "dspark")

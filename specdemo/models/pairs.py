@@ -41,7 +41,8 @@ class Pair:
 
     Attributes:
         target: sources in order, each a dict with one of the keys ``wheel``, ``hub``, ``path``.
-        drafters: kind to an absolute folder, or to a hub id written ``hub:owner/name``.
+        drafters: kind to an absolute folder, or to a hub id written ``hub:owner/name`` or
+            ``hub:owner/name@revision``.
         dtypes: what the target may be loaded in, the preferred one first.
         thinking: for targets with a thinking mode, whether the drafters were trained with it on;
             None where there is none.
@@ -186,6 +187,7 @@ class _Folder(_Strict):
 
 class _HubDrafter(_Strict):
     hub: _HubId
+    revision: str | None = None
 
 
 _SOURCES: dict[str, type[_Strict]] = {"wheel": _Wheel, "hub": _Hub, "path": _Folder}
@@ -238,7 +240,7 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
             raise UserError(
                 f"{where}: there is no drafter kind “{kind}”; kinds are {', '.join(ROLES)}."
             )
-        drafters[kind] = str(_folder(place, path)) if isinstance(place, str) else f"hub:{place.hub}"
+        drafters[kind] = str(_folder(place, path)) if isinstance(place, str) else _hub_place(place)
     return Pair(
         id=name,
         title=checked.title,
@@ -252,6 +254,10 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
         blocked=checked.blocked,
         notes=checked.notes or "",
     )
+
+
+def _hub_place(drafter: _HubDrafter) -> str:
+    return f"hub:{drafter.hub}" + (f"@{drafter.revision}" if drafter.revision else "")
 
 
 def _served_pair(name: str, entry: dict[Any, Any], where: str) -> Pair:
