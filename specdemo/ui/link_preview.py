@@ -1,8 +1,12 @@
-"""The title and description that other sites show for a link to this page."""
+"""The page as it goes out: compressed, with the title and description that other sites show for a
+link to it.
+"""
 
 from __future__ import annotations
 
+import gzip
 import re
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -35,6 +39,11 @@ def with_preview(page: bytes) -> bytes:
     return _META.sub(b"", head) + _TAGS + end + rest
 
 
+def accepts_gzip(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request takes a compressed answer."""
+    return any(name == b"accept-encoding" and b"gzip" in value for name, value in headers)
+
+
 class LinkPreview:
     """An ASGI middleware for the page itself; everything else passes through."""
 
@@ -61,10 +70,14 @@ class LinkPreview:
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 page = with_preview(b"".join(parts))
-                start["headers"] = [
-                    (k, str(len(page)).encode() if k == b"content-length" else v)
-                    for k, v in start["headers"]
-                ]
+                changed = {}
+                sent = {name for name, _ in start["headers"]}
+                if accepts_gzip(scope["headers"]) and b"content-encoding" not in sent:
+                    page = gzip.compress(page, 5)
+                    changed = {b"content-encoding": b"gzip", b"vary": b"accept-encoding"}
+                changed[b"content-length"] = str(len(page)).encode()
+                kept = [(name, value) for name, value in start["headers"] if name not in changed]
+                start["headers"] = [*kept, *changed.items()]
                 await send(start)
                 await send({"type": "http.response.body", "body": page})
 

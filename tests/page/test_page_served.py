@@ -144,13 +144,7 @@ def test_method_shows_its_own_controls(served, open_page):
         "[...document.querySelectorAll('#race-view *')].find((n) =>"
         " n.specdemo).specdemo.trace.start.method === 'specdiff'"
     )
-    assert state(page, "view.trace.start.params") == {
-        "gamma": 10,
-        "steps": 2,
-        "reveal": "confidence",
-        "q": "final",
-        "warmup": 0,
-    }
+    assert state(page, "view.trace.start.params") == METHODS["specdiff"].params().model_dump()
 
 
 def test_lesson_from_first_to_last_step(served, open_page):

@@ -286,3 +286,23 @@ def test_recordings_without_the_targets_tokens_show_the_drafters(exported):
     page = recorded(exported, "block", reduced_motion="reduce")
     page.locator(".sd-lane-spec .sd-accepted[data-at]").first.hover()
     expect(page.locator(".sd-tip .sd-bars-chart")).to_have_count(1)
+
+
+def test_the_first_screen_is_light(served, browser):
+    """In kilobytes on the wire, in a browser that has nothing stored; Plotly comes with its tab."""
+    context = browser.new_context()
+    page = context.new_page()
+    wire = context.new_cdp_session(page)
+    wire.send("Network.enable")
+    sizes, names = {}, {}
+    wire.on("Network.responseReceived", lambda e: names.update({e["requestId"]: e["response"]}))
+    wire.on(
+        "Network.loadingFinished",
+        lambda e: sizes.update({e["requestId"]: e["encodedDataLength"]}),
+    )
+    page.goto(served)
+    view_of(page)
+    page.wait_for_function("document.querySelector('#status').textContent.trim()")
+    assert len(sizes) > 20 and sum(sizes.values()) < 600_000
+    assert not any("plotly" in answer["url"].lower() for answer in names.values())
+    context.close()

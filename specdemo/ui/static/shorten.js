@@ -12,7 +12,8 @@ function droppable(event) {
 
 /**
  * {events, complete} of a trace of at most `limit` bytes: behind the first `complete` rounds the
- * denoising steps, the notes of drafts and the target's candidates are left out. Null where it is too large even so.
+ * denoising steps, the notes of drafts and the target's candidates are left out. Null where it is
+ * too large even so.
  */
 export function shorten(events, limit) {
   // 1) What is always kept, and what each round would add to it.
