@@ -277,3 +277,28 @@ def test_addresses_as_people_write_them():
     assert checked_address("https://engine.example/a/") == "https://engine.example/a"
     assert attach_allowed({}) and not attach_allowed({"SPACE_ID": "x"})
     assert attach_allowed({"SPACE_ID": "x", "SPECDEMO_ATTACH": "1"})
+
+
+def test_lanes_together_are_the_same_race():
+    """Endpoints on machines of their own may run at once; what is told is the same."""
+    with ScriptedEngine("llama.cpp", [0.2, *PLAIN], speculates=False) as first:
+        with ScriptedEngine("llama.cpp", [0.2, *DRAFT]) as second:
+            where = dict(kind="llama.cpp", plain=first.url, speculative=second.url)
+            apart, together = (
+                list(race(attach("there", Served(**where, together=both)), Request("hi")))
+                for both in (False, True)
+            )
+    assert {"ar", "spec"} <= {e.lane for e in together if e.kind == "prefill_progress"} | {"ar"}
+    parse_trace(dump_trace(together))
+    assert written(together) == written(apart)
+    kinds = [[e.kind for e in events if "progress" not in e.kind] for events in (apart, together)]
+    assert kinds[0] == kinds[1]
+
+
+def test_a_lane_that_breaks_beside_the_other_keeps_both():
+    with ScriptedEngine("llama.cpp", [*PLAIN[:9], "cut"], speculates=False) as first:
+        with ScriptedEngine("llama.cpp", DRAFT) as second:
+            served = Served("llama.cpp", first.url, second.url, together=True)
+            events, sentence = ended(race(attach("there", served), Request("hi")))
+    texts = written(events)
+    assert "plain endpoint broke the connection" in sentence and texts["ar"] and texts["spec"]

@@ -44,6 +44,7 @@ def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> 
         tokenizer=Letters(pieces),
         eos_ids=tuple(eos),
         dtype=target.dtype,
+        quantized=None,
         device=target.device,
     )
     costs = CostModel({w: 1.0 + w / 64 for w in (1, *widths)}, 1.0, list(widths))

@@ -128,7 +128,7 @@ class _Run:
         elif wanted != "spec":
             yield from self._collect("ar")
         waiting = list(self.teller.plain(self.logs["ar"])) if "ar" in self.logs else []
-        if wanted != "ar" and not self._broken():
+        if wanted != "ar" and (together or not self._broken()):
             if not together and client.live:
                 yield from self._live(waiting)
             else:
