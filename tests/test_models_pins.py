@@ -5,7 +5,7 @@ import json
 import pytest
 
 from specdemo.models import fetch
-from specdemo.models.pairs import load_pairs
+from specdemo.models.pairs import chosen_pair, load_pairs
 
 ENTRY = """
 pairs:
@@ -49,3 +49,13 @@ def test_a_revision_is_asked_for_and_not_pinned(asked, tmp_path):
     assert pair.drafters == {"block": "hub:owner/name@v1", "ar": "hub:owner/other"}
     assert fetch.drafter_folder(pair.drafters["block"]).name == "v1"
     assert asked == [("owner/name", "v1")] * 2 and not (tmp_path / fetch.PINS).exists()
+
+
+def test_a_target_and_a_drafter_of_ones_own(asked, tmp_path, target_folder):
+    pair = chosen_pair("smollm2-135m", str(target_folder), None)
+    assert pair.target == ({"path": str(target_folder.resolve())},) and pair.drafters == {}
+    (tmp_path / "aaa").mkdir()
+    (tmp_path / "aaa" / "config.json").write_text('{"dflash_config": {}}')
+    pair = chosen_pair("smollm2-135m", "owner/target", "owner/other")
+    assert pair.target == ({"hub": "owner/target"},) and pair.id == "own-target"
+    assert pair.drafters == {"block": "hub:owner/other"}

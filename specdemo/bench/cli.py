@@ -109,7 +109,7 @@ def bench_main(args: argparse.Namespace) -> int:
     """Run the bench as the options say; everything that can be refused is refused before the model
     loads.
     """
-    from ..models.pairs import get_pair, with_drafter
+    from ..models.pairs import chosen_pair
 
     suite = load_suite(args.suite)
     prompts = suite.first(args.limit)
@@ -117,13 +117,13 @@ def bench_main(args: argparse.Namespace) -> int:
     if peers and args.temperature > 0:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    pair = with_drafter(get_pair(args.pair), args.drafter)
+    pair = chosen_pair(args.pair, args.target, args.drafter)
     check_methods(pair, configs, sampling, args)
     plan = BenchPlan(
         suite=suite.name,
         sha256=suite.sha256,
         prompts=len(prompts),
-        pair=f"{args.pair} with the drafter in {args.drafter}" if args.drafter else args.pair,
+        pair=f"{pair.id} with the drafter in {args.drafter}" if args.drafter else pair.id,
         methods=tuple(config.label for config in configs),
         repeats=args.repeats,
         max_new_tokens=args.max_new_tokens,

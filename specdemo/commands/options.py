@@ -18,9 +18,15 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
         help="target and drafter, see “specdemo models” (default: %(default)s)",
     )
     parser.add_argument(
+        "--target",
+        metavar="DIR_OR_ID",
+        help="a target of your own instead of a pair's: a folder, or a hub id owner/name",
+    )
+    parser.add_argument(
         "--drafter",
-        metavar="DIR",
-        help="a drafter folder that “train” wrote, instead of the pair's own",
+        metavar="DIR_OR_ID",
+        help="a drafter's folder (as “train” writes it, or a published one) or hub id, instead of"
+        " the pair's own",
     )
     parser.add_argument(
         "--remeasure",

@@ -154,9 +154,9 @@ def _standard_input() -> str:
 
 
 def _load(args: argparse.Namespace) -> Engine | Attached:
-    from ..models.pairs import get_pair, with_drafter
+    from ..models.pairs import chosen_pair
 
-    pair = with_drafter(get_pair(args.pair), args.drafter)
+    pair = chosen_pair(args.pair, args.target, args.drafter)
     if pair.engine is not None:
         refuse_own_options(args, "method", "param", "dtype", "device", "remeasure")
         from ..attached.race import attach

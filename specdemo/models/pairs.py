@@ -115,7 +115,13 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
         return pair
     if pair.engine is not None:
         raise UserError(f"An engine serves {pair.id} with its own drafter; leave --drafter out.")
-    folder = given_path(folder, "The drafter").resolve()
+    source = own_source(folder, "The drafter")
+    place = f"hub:{source['hub']}" if "hub" in source else source["path"]
+    folder = Path(place)
+    if "hub" in source:
+        from .fetch import drafter_folder
+
+        folder = drafter_folder(place)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         ar, whole = is_autoregressive(config), is_diffusion_lm(config)
@@ -126,7 +132,29 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
         ) from None
     own = {kind: place for kind, place in pair.drafters.items() if (kind == "ar") != ar}
     role = "ar" if ar else "diffusion" if whole else "block"
-    return replace(pair, drafters=own | {role: str(folder)})
+    return replace(pair, drafters=own | {role: place})
+
+
+def chosen_pair(id: str, target: str | None, drafter: str | None) -> Pair:
+    """The pair of that id, or one of ``target`` (a folder or a hub id) alone, with ``drafter`` in
+    the place of its own.
+    """
+    if target is None:
+        return with_drafter(get_pair(id), drafter)
+    source = own_source(target, "The target")
+    name = Path(source.get("hub") or source["path"]).name
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "target"
+    return with_drafter(
+        Pair(f"own-{plain}", name, "see its card", "see its card", (source,)), drafter
+    )
+
+
+def own_source(given: str | Path, what: str) -> dict[str, str]:
+    """A folder of this computer, or, where there is none of that name, a hub id ``owner/name``."""
+    folder = given_path(given, what).resolve()
+    if not folder.exists() and re.fullmatch(rf"{_ID.pattern}/{_ID.pattern}", str(given)):
+        return {"hub": str(given)}
+    return {"path": str(folder)}
 
 
 # -- the file's schema -----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def sweep_main(args: argparse.Namespace) -> int:
     """Run the sweep as the options say; everything that can be refused is refused before the model
     loads.
     """
-    from ...models.pairs import get_pair, with_drafter
+    from ...models.pairs import chosen_pair
 
     if args.what is None:
         print_list(Console(highlight=False))
@@ -71,7 +71,7 @@ def sweep_main(args: argparse.Namespace) -> int:
         raise UserError("Name a folder for the results with --out.")
     sweep = own_sweep(args.what, args.vary) if args.vary else preset(args.what)
     suite = load_suite(args.suite)
-    pair = with_drafter(get_pair(args.pair), args.drafter)
+    pair = chosen_pair(args.pair, args.target, args.drafter)
     groups = {}
     for temperature in sweep.temperatures:
         sampling = Sampling(temperature=temperature, seed=args.seed)
@@ -112,7 +112,7 @@ def _measure(
             suite=suite.name,
             sha256=suite.sha256,
             prompts=len(prompts),
-            pair=f"{args.pair} with the drafter in {args.drafter}" if args.drafter else args.pair,
+            pair=f"{pair.id} with the drafter in {args.drafter}" if args.drafter else pair.id,
             methods=tuple(config.label for config in configs),
             repeats=args.repeats,
             max_new_tokens=args.max_new_tokens,
