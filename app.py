@@ -34,6 +34,12 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also make a public link that goes through Gradio's servers, for a week at most",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("bfloat16", "float32", "int4"),
+        help="of the targets: bfloat16 where it is native, else float32, if not said; int4: weights"
+        " of 4 bits, on a CPU",
+    )
     args = parser.parse_args(words)
     if args.port is not None and not 1 <= args.port <= 65_535:
         parser.error(f"--port must be from 1 to 65535, not {args.port}")
@@ -52,12 +58,14 @@ if ZERO_GPU:
     import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
 from specdemo.errors import UserError, first_line  # noqa: E402
-from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
+from specdemo.ui.backend import Backend, ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
 
 try:
     demo = build_demo(
-        ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream)) if ZERO_GPU else None
+        ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream))
+        if ZERO_GPU
+        else Backend(options.dtype)
     )
 except UserError as error:  # models.yaml
     sys.exit(f"app.py: {error}")

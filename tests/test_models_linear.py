@@ -21,6 +21,12 @@ def test_same_numbers_as_f_linear(dtype, shape):
     )
 
 
+def test_rows_of_another_type_are_refused():
+    weight = torch.randn(64, 64, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError):
+        Linear(weight)(torch.randn(2, 64))
+
+
 def test_strided_rows():
     torch.manual_seed(0)
     weight, x = (

@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
     add_pair(parser)
-    add("--dtype", metavar="D", help="float32 or bfloat16 (default: what this machine is fast at)")
+    add("--dtype", metavar="D", help="float32, bfloat16, int4 (default: what is fast here)")
 
 
 def bench_main(args: argparse.Namespace) -> int:

@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " text; may be repeated")  # fmt: skip
     add(
         "--dtype",
-        choices=("float32", "bfloat16", "8bit", "4bit"),
-        help="default: bfloat16 where it is native, else float32; 8bit and 4bit store the"
-        " weights by bitsandbytes",
+        choices=("float32", "bfloat16", "int4", "8bit", "4bit"),
+        help="default: bfloat16 where it is native, else float32; int4 has weights of 4 bits on a"
+        " CPU, 8bit and 4bit store them by bitsandbytes",
     )
     add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
     _add_sampling(parser)

@@ -30,6 +30,8 @@ TINY = 1e-6  # a row in which all values are the same deviates by so much
 MAX_GAP_PART = 1e-3
 MAX_GAP_FLOAT32 = 0.1
 MAX_GAP_HALF = 0.7
+# Of a layer with weights of 4 bits, beside the same weights in fp32: rows are in half precision.
+MAX_GAP_BITS, HALF_ROUNDING = 0.1, 2**-7
 
 
 @torch.no_grad()
@@ -55,6 +57,11 @@ def check_against(target: Target, model: PreTrainedModel) -> float:
         theirs, ours = _layer_outputs(target, index, layer, rows, more, positions)
         rounding = ROUNDING * torch.maximum(rows.float().abs(), theirs.abs())
         _accept(target, f"its layer {index + 1}", theirs, ours, MAX_GAP_PART, rounding)
+        if target.four_bits:
+            added = _four_bit_outputs(target, index, rows, positions)
+            half = HALF_ROUNDING * torch.maximum(rows.float().abs(), theirs.abs())
+            name = f"its layer {index + 1} with weights of 4 bits"
+            _accept(target, name, theirs, added, MAX_GAP_BITS, half)
     _accept(target, "its head", *_head_outputs(target, model, last), MAX_GAP_PART)
     most = MAX_GAP_FLOAT32 if target.dtype == torch.float32 else MAX_GAP_HALF
     whole = _whole_passes(target, ids)
@@ -115,6 +122,21 @@ def _forward(
         for hook in hooks:
             hook.remove()
     return inputs, _rows(outputs[0]), logits
+
+
+def _four_bit_outputs(target: Target, index: int, rows: Tensor, positions: Tensor) -> Tensor:
+    """What the layer that races use adds to ``rows [B, n, H]``."""
+    n, group = rows.shape[1], target.shape.heads // target.shape.kv_heads
+    seen = torch.ones(n, n, dtype=torch.bool).tril_().repeat(group, 1)
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k[None], v[None], attn_mask=seen)
+
+    added = []
+    for each, at in zip(rows.to(target.dtype), positions, strict=True):
+        cos, sin = (table[at][:, None] for table in (target.cos, target.sin))
+        added.append(target.layers[index](each, cos, sin, attend).float() - each.float())
+    return torch.stack(added)
 
 
 def _layer_outputs(

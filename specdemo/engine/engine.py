@@ -103,8 +103,9 @@ class Engine:
     @property
     def dtype(self) -> str:
         """What the target computes in, and what its weights are stored in where that is less."""
-        name = str(self.target.dtype).removeprefix("torch.")
-        bits = self.loaded.quantized
+        name, bits = self.target.dtype_name, self.loaded.quantized
+        if bits == "int4":
+            return name
         return f"{name}, weights in {bits.removesuffix('bit')} bits" if bits else name
 
     @property

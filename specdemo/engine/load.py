@@ -160,10 +160,16 @@ def _checked_target(
     Raises:
         UserError: neither does.
     """
-    why = _in_bits(loaded) or why_not_fast(loaded.model.config)
+    four_bits = loaded.quantized == "int4"
+    why = ("" if four_bits else _in_bits(loaded)) or why_not_fast(loaded.model.config)
+    if why and four_bits:
+        raise UserError(
+            f"Weights of 4 bits run in our own step alone, which lacks {why}; choose bf16."
+        )
     if not why:
-        with suppress(UserError):
-            fast = Target(loaded.model)
+        # with weights of 4 bits there is no other step, and the reason is told
+        with suppress(*([] if four_bits else [UserError])):
+            fast = Target(loaded.model, four_bits)
             file = profile_of(fast)
             known = None if file is None or remeasure else file.read()
             gap = known.gap if known else check_against(fast, loaded.model)

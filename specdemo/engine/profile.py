@@ -29,7 +29,22 @@ if TYPE_CHECKING:
 SOURCES = (
     "engine/*.py",
     "engine/general/*.py",
-    *(f"models/{name}.py" for name in ("decoder", "linear", "compiled", "kernels", "vectors")),
+    *(
+        f"models/{name}.py"
+        for name in (
+            "decoder",
+            "linear",
+            "jobs",
+            "blocks",
+            "team",
+            "compiled",
+            "kernels",
+            "lanes",
+            "vectors",
+            "dots",
+            "whole_pass",
+        )
+    ),
 )
 SAMPLES = 64  # values of each weight that tell it from another
 
@@ -150,7 +165,7 @@ def identity(target: AnyTarget, model: Any) -> dict[str, str]:
         "code": _digest_of_code(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(target.device) if cuda else _short(cpu_facts()),
-        "dtype": str(target.dtype).removeprefix("torch."),
+        "dtype": target.dtype_name,
         "pass": f"{type(target).__name__} {target.pass_kind}",
         "transformers": transformers.__version__,
         "threads": "" if cuda else str(torch.get_num_threads()),

@@ -91,6 +91,7 @@ class Target:
 
     Args:
         model: a loaded Hugging Face causal LM, in the dtype and on the device to run with.
+        four_bits: products with weights of 4 bits, the head's of 8 (see :mod:`..models.blocks`).
 
     Attributes:
         pass_kind: how the layers of a verify pass run.
@@ -100,9 +101,10 @@ class Target:
             of the text.
     """
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel, four_bits: bool = False):
         config: Any = model.config
         self.config, self.device, self.dtype = config, model.device, model.dtype
+        self.four_bits = four_bits
         try:
             body: Any = model.model
             heads = config.num_attention_heads
@@ -113,7 +115,9 @@ class Target:
                 config.rms_norm_eps,
             )
             self.layers = [
-                DecoderLayer.from_module(layer, i, self.shape, self.device, self.dtype, True)
+                DecoderLayer.from_module(
+                    layer, i, self.shape, self.device, self.dtype, True, 4 if four_bits else 16
+                )
                 for i, layer in enumerate(body.layers)
             ]
             self.embedding: torch.Tensor = body.embed_tokens.weight.detach()
@@ -126,10 +130,15 @@ class Target:
                 " Llama, Mistral, Qwen2 or Qwen3 type model."
             ) from None
         self.max_positions: int = config.max_position_embeddings
-        self.head = Linear(self.head_weight, self.device, self.dtype)
+        self.head = Linear(self.head_weight, self.device, self.dtype, 8 if four_bits else 16)
         self.vocab_size = self.head_weight.shape[0]
         self.cos, self.sin = self._rotary(rotary)
         self._compiled = compile_layers(self.layers, self.final_norm)
+
+    @property
+    def dtype_name(self) -> str:
+        """For people: what weights are stored in."""
+        return "int4" if self.four_bits else str(self.dtype).removeprefix("torch.")
 
     @property
     def pass_kind(self) -> PassKind:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .blocks import Bits
 from .linear import Linear
 
 # attend(layer index, q [1, Hkv, G * n, D], k [Hkv, n, D], v [Hkv, n, D]) -> [1, Hkv, G * n, D]:
@@ -250,6 +251,7 @@ class DecoderLayer:
         device: torch.device,
         dtype: torch.dtype,
         shared: bool = False,
+        bits: Bits = 16,
     ) -> DecoderLayer:
         """Fuse a layer of transformers' Llama, Mistral, Qwen2 or Qwen3, or one of
         :mod:`.layers`.
@@ -257,6 +259,7 @@ class DecoderLayer:
         Args:
             shared: make the module's weights views of the fused ones, so that nothing is stored
                 twice where the module stays in use.
+            bits: of the weights of products, see :class:`.linear.Linear`.
 
         Raises:
             AttributeError: the module lacks a part of such a layer, or has biases in its MLP.
@@ -267,7 +270,7 @@ class DecoderLayer:
             raise AttributeError("biases in its MLP")
 
         def product(*projections: torch.nn.Linear) -> Linear:
-            return Linear(fuse(projections, shared), device, dtype)
+            return Linear(fuse(projections, shared), device, dtype, bits)
 
         def norm(part: Any) -> torch.Tensor:
             return part.weight.detach().to(device, dtype)

@@ -25,7 +25,8 @@ import numba
 import numpy as np
 from numba import carray
 
-from .vectors import LANES, float_of, fma, has_fma, narrow, pointer, products, widen
+from .lanes import silu_lanes, top_lanes, weigh_lanes
+from .vectors import LANES, float_of, fma, has_fma, narrow, pointer, products, size_of, widen
 
 __all__ = ["add_norm", "attend", "has_fma", "rotate_store", "scratch_floats", "silu_multiply"]
 
@@ -85,12 +86,19 @@ def add_norm(x_at, delta_at, weight_at, out_at, n, h, eps, like):
 
 
 @numba.njit(nogil=True, error_model="numpy", cache=True)
-def silu_multiply(gate_up_at, out_at, n, m, like):
-    """``out [n, m] = silu(gate) * up`` of ``gate_up [n, 2 * m]``."""
+def silu_multiply(gate_up_at, out_at, n, m, first, last, like):
+    """``out [n, m] = silu(gate) * up`` of ``gate_up [n, 2 * m]``, from column ``first`` to before
+    ``last``.
+    """
     gate_up = carray(pointer(gate_up_at, like), (n, 2 * m))
     out = carray(pointer(out_at, like), (n, m))
+    whole = first + (last - first) // LANES * LANES
+    size = size_of(like)
     for i in range(n):
-        for j in range(m):
+        at, to = gate_up_at + 2 * i * m * size, out_at + i * m * size
+        for j in range(first, whole, LANES):
+            silu_lanes(at + j * size, at + (m + j) * size, to + j * size, like)
+        for j in range(whole, last):
             gate = widen(gate_up[i, j])
             sigmoid = np.float32(1.0) / (np.float32(1.0) + _exp(-gate))
             out[i, j] = narrow(gate * sigmoid * widen(gate_up[i, m + j]), like)
@@ -110,10 +118,11 @@ def _rotate(row, cos, sin, out, like):
 @numba.njit(nogil=True, error_model="numpy", cache=True)
 def rotate_store(
     qkv_at, bias_at, q_norm_at, k_norm_at, eps, cos_at, sin_at, q_at, keys_at, values_at,
-    n, heads, kv_heads, dim, capacity, start, like,
+    n, heads, kv_heads, dim, capacity, start, first, last, like,
 ):  # fmt: skip
-    """Queries and keys of ``qkv [n, Hq + 2 * Hkv, D]``, rotated, to ``q [Hkv, G * n, D]`` and to
-    the slots from ``start`` on of ``keys [Hkv, capacity, D]``; values to ``values``.
+    """Queries and keys of the rows from ``first`` to before ``last`` of ``qkv [n, Hq + 2 * Hkv,
+    D]``, rotated, to ``q [Hkv, G * n, D]`` and to the slots from ``start`` on of ``keys [Hkv,
+    capacity, D]``; values to ``values``.
 
     ``bias [Hq + 2 * Hkv, D]`` and the norms ``[D]`` of queries and keys are left out where their
     address is 0. ``cos, sin [n, D]``.
@@ -127,7 +136,7 @@ def rotate_store(
     keys = carray(pointer(keys_at, like), (kv_heads, capacity, dim))
     values = carray(pointer(values_at, like), (kv_heads, capacity, dim))
     part = np.empty(LANES, np.float32)
-    for i in range(n):
+    for i in range(first, last):
         for h in range(every):
             row = qkv[i, h]
             if bias_at:
@@ -152,26 +161,78 @@ def _to_float(stored, out):
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _softmax(scores, far, top, total, slots, lanes):
+def _softmax(scores_at, far, top, top_at, total, total_at, slots, lanes):
     """Scores ``[slots, lanes]`` become exp(score - top of its lane), ``total [lanes]`` their sum
     and ``far [lanes]``'s, the score of everything farther away.
     """
     for l in range(lanes):
         top[l] = far[l]
     for s in range(slots):
-        for l in range(lanes):
-            top[l] = max(top[l], scores[s * lanes + l])
+        for l in range(0, lanes, LANES):
+            top_lanes(scores_at + 4 * (s * lanes + l), top_at + 4 * l)
     for l in range(lanes):
         hidden = far[l] == np.float32(-np.inf)
         far[l] = np.float32(0.0) if hidden else _exp(far[l] - top[l])
         total[l] = far[l]
     for s in range(slots):
+        for l in range(0, lanes, LANES):
+            weigh_lanes(scores_at + 4 * (s * lanes + l), top_at + 4 * l, total_at + 4 * l)
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def attend_part(
+    q_at, keys_at, values_at, out_at, hidden_at, far_at, far_lse_at, scratch_at,
+    n, heads, kv_heads, dim, capacity, first, tail, end, all_lanes, scale, h, lane, lanes, like,
+):  # fmt: skip
+    """:func:`attend` for key head ``h`` and the ``lanes`` lanes from ``lane`` on, of ``all_lanes``;
+    which lanes are taken together changes no bit.
+    """
+    group, slots = heads // kv_heads, end - first
+    rows, block = min(group * n - lane, lanes), slots * dim
+    queries = carray(pointer(q_at, like), (kv_heads, group * n, dim))
+    keys = carray(pointer(keys_at, like), (kv_heads, capacity * dim))
+    values = carray(pointer(values_at, like), (kv_heads, capacity * dim))
+    out = carray(pointer(out_at, like), (n, heads, dim))
+    hidden = carray(pointer(hidden_at, np.float32(0)), (end - tail, all_lanes))
+    far_out = carray(pointer(far_at, like), (kv_heads, group * n, dim))
+    far_lse = carray(pointer(far_lse_at, np.float32(0)), (kv_heads, group * n))
+    floats = carray(pointer(scratch_at, np.float32(0)), scratch_floats(slots, lanes, dim))
+    at, wide = 4 * dim * lanes, dim * lanes
+    q_cols = floats[:wide].reshape((dim, lanes))
+    read = floats[wide : 2 * wide].reshape((dim, lanes))
+    scores = floats[2 * wide : 2 * wide + slots * lanes]
+    rest = floats[2 * wide + slots * lanes :]
+    stored, top = rest[:block], rest[block : block + lanes]
+    total, far = rest[block + lanes : block + 2 * lanes], rest[block + 2 * lanes :]
+    scores_at = scratch_at + 2 * at
+    stored_at = scores_at + 4 * slots * lanes
+    # 1) Scores, with queries as columns.
+    q_cols[:, rows:] = np.float32(0.0)
+    for l in range(rows):
+        for d in range(dim):
+            q_cols[d, l] = widen(queries[h, lane + l, d]) * np.float32(scale)
+    _to_float(keys[h, first * dim : end * dim], stored)
+    products(scratch_at, stored_at, scores_at, dim, lanes, 1, dim, slots)
+    for s in range(end - tail):
         for l in range(lanes):
-            score = scores[s * lanes + l]
-            hidden = score == np.float32(-np.inf)
-            p = np.float32(0.0) if hidden else _exp(score - top[l])
-            scores[s * lanes + l] = p
-            total[l] += p
+            scores[(tail - first + s) * lanes + l] += hidden[s, lane + l]
+    # 2) Probabilities.
+    far[:] = np.float32(-np.inf)
+    if far_at:
+        far[:rows] = far_lse[h, lane : lane + rows]
+    top_at = stored_at + 4 * block
+    total_at = top_at + 4 * lanes
+    _softmax(scores_at, far, top, top_at, total, total_at, slots, lanes)
+    # 3) Values.
+    _to_float(values[h, first * dim : end * dim], stored)
+    products(scores_at, stored_at, scratch_at + at, slots, lanes, dim, 1, dim)
+    for l in range(rows):
+        g, i = (lane + l) // n, (lane + l) % n
+        for d in range(dim):
+            v = read[d, l]
+            if far[l] > np.float32(0.0):
+                v = fma(far[l], widen(far_out[h, lane + l, d]), v)
+            out[i, h * group + g, d] = narrow(v / total[l], like)
 
 
 @numba.njit(nogil=True, error_model="numpy", cache=True)
@@ -189,52 +250,11 @@ def attend(
             0: what each lane has read elsewhere; it joins as one more key. -inf: nothing.
         scratch_at: float32, see :func:`scratch_floats`, aligned to 64 bytes.
     """
-    group, slots = heads // kv_heads, end - first
-    rows, block = group * n, slots * dim
-    queries = carray(pointer(q_at, like), (kv_heads, rows, dim))
-    keys = carray(pointer(keys_at, like), (kv_heads, capacity * dim))
-    values = carray(pointer(values_at, like), (kv_heads, capacity * dim))
-    out = carray(pointer(out_at, like), (n, heads, dim))
-    hidden = carray(pointer(hidden_at, np.float32(0)), (end - tail, lanes))
-    far_out = carray(pointer(far_at, like), (kv_heads, rows, dim))
-    far_lse = carray(pointer(far_lse_at, np.float32(0)), (kv_heads, rows))
-    floats = carray(pointer(scratch_at, np.float32(0)), scratch_floats(slots, lanes, dim))
-    at, wide = 4 * dim * lanes, dim * lanes
-    q_cols = floats[:wide].reshape((dim, lanes))
-    read = floats[wide : 2 * wide].reshape((dim, lanes))
-    scores = floats[2 * wide : 2 * wide + slots * lanes]
-    rest = floats[2 * wide + slots * lanes :]
-    stored, top = rest[:block], rest[block : block + lanes]
-    total, far = rest[block + lanes : block + 2 * lanes], rest[block + 2 * lanes :]
-    scores_at = scratch_at + 2 * at
-    stored_at = scores_at + 4 * slots * lanes
     for h in range(kv_heads):
-        # 1) Scores, with queries as columns.
-        q_cols[:, rows:] = np.float32(0.0)
-        for l in range(rows):
-            for d in range(dim):
-                q_cols[d, l] = widen(queries[h, l, d]) * np.float32(scale)
-        _to_float(keys[h, first * dim : end * dim], stored)
-        products(scratch_at, stored_at, scores_at, dim, lanes, 1, dim, slots)
-        for s in range(end - tail):
-            for l in range(lanes):
-                scores[(tail - first + s) * lanes + l] += hidden[s, l]
-        # 2) Probabilities.
-        far[:] = np.float32(-np.inf)
-        if far_at:
-            far[:rows] = far_lse[h]
-        _softmax(scores, far, top, total, slots, lanes)
-        # 3) Values.
-        _to_float(values[h, first * dim : end * dim], stored)
-        products(scores_at, stored_at, scratch_at + at, slots, lanes, dim, 1, dim)
-        for g in range(group):
-            for i in range(n):
-                l = g * n + i
-                for d in range(dim):
-                    v = read[d, l]
-                    if far[l] > np.float32(0.0):
-                        v = fma(far[l], widen(far_out[h, l, d]), v)
-                    out[i, h * group + g, d] = narrow(v / total[l], like)
+        attend_part(
+            q_at, keys_at, values_at, out_at, hidden_at, far_at, far_lse_at, scratch_at,
+            n, heads, kv_heads, dim, capacity, first, tail, end, lanes, scale, h, 0, lanes, like,
+        )  # fmt: skip
 
 
 @numba.njit(nogil=True, error_model="numpy")

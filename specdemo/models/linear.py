@@ -5,8 +5,16 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from ..errors import UserError
+from . import blocks
+from .blocks import Bits, Blocks
+
 # the row count the packed layout is chosen for; any other count still gives correct results
 ROWS = 16
+NO_INT4 = (
+    "Weights of 4 bits run on a CPU for which Numba is installed, in models whose layers are"
+    " multiples of 32 wide; choose dtype bf16."
+)
 
 
 def packs(device: torch.device | str, dtype: torch.dtype) -> bool:
@@ -34,9 +42,13 @@ class Linear:
     product, which is faster there (at the price of a second copy of the weight). Everywhere else it
     is ``F.linear``.
 
+    Where :mod:`.blocks` are usable they go before oneDNN: a row's bits are the same beside any
+    number of others, and a single row is read at the speed of memory.
+
     Args:
         weight: ``[out, in]``, any dtype; a reference to it is kept only where it is used as it is.
         device, dtype: where and in what the product runs; default: those of ``weight``.
+        bits: of a weight; 4 and 8 where blocks are usable, see :func:`.blocks.to_numbers`.
     """
 
     def __init__(
@@ -44,6 +56,7 @@ class Linear:
         weight: torch.Tensor,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        bits: Bits = 16,
     ):
         weight = (
             weight.detach()
@@ -54,7 +67,12 @@ class Linear:
         self.device, self.dtype = weight.device, weight.dtype
         self.weight: torch.Tensor | None = weight
         self.packed: torch.Tensor | None = None
-        if packs(self.device, self.dtype):
+        self.blocks: Blocks | None = None
+        if blocks.usable(weight, self.dtype, bits):
+            self.blocks, self.weight = blocks.pack(weight, bits), None
+        elif bits < 16:
+            raise UserError(NO_INT4)
+        elif packs(self.device, self.dtype):
             try:
                 self._pack(weight)
             except (RuntimeError, NotImplementedError):
@@ -74,6 +92,11 @@ class Linear:
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``[..., in] -> [..., out]``"""
+        if self.blocks is not None:
+            if x.dtype != self.dtype:  # its memory would be read as something else
+                raise RuntimeError(f"rows are {x.dtype}, the product is of {self.dtype}")
+            rows = x.reshape(-1, self.in_features).contiguous()
+            return blocks.multiply(rows, self.blocks).view(*x.shape[:-1], self.out_features)
         one_row = x.numel() == self.in_features
         if self.weight is not None and (self.packed is None or one_row):
             return F.linear(x, self.weight)

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
+from .blocks import GROUP, to_numbers
 from .chat import prompt_ids, render
 from .fetch import Progress, target_folder
 from .foreign_code import no_foreign_code
@@ -41,7 +42,8 @@ class Loaded:
     Attributes:
         model: transformers causal LM, eval mode, no gradients.
         eos_ids: every id that ends a text.
-        dtype: what it computes in; quantized: ``4bit``, ``8bit`` or None.
+        dtype: what it computes in; quantized: ``int4`` (on a CPU, by :mod:`.blocks`), ``4bit`` or
+            ``8bit`` (on a GPU, by bitsandbytes), or None.
         networks: drafters loaded so far, by kind (filled by :func:`.drafters.load_drafter`).
     """
 
@@ -82,7 +84,7 @@ def load_target(
     """The pair's target and tokenizer, fetched first if need be.
 
     Args:
-        dtype: a torch dtype, or one of bf16, fp32, fp16, 8bit, 4bit; None takes
+        dtype: a torch dtype, or one of bf16, fp32, fp16, int4, 8bit, 4bit; None takes
             :func:`default_dtype`.
         device: default: the GPU if there is one.
         progress: called with a message and a fraction from 0 to 1 (None where it is not known).
@@ -92,13 +94,19 @@ def load_target(
     """
     place, (kind, quantized) = _device(device), _dtype(dtype)
     kind = kind or default_dtype(place)
-    if quantized:
+    if quantized and quantized != "int4":
         check_bits(quantized)
     folder = target_folder(pair, progress)
     if progress:
         progress("loading the target", None)
     config, tokenizer = check_target_folder(folder, pair)
-    model = _model(folder, config, kind, place, quantized)
+    if quantized == "int4":
+        if place.type != "cpu":
+            raise UserError("dtype int4 is for CPUs; choose bf16, or 4bit on a GPU.")
+        model = _model(folder, config, kind, place, None)
+        round_weights(model)
+    else:
+        model = _model(folder, config, kind, place, quantized)
     return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
 
 
@@ -199,14 +207,30 @@ def _bits(quantized: str, dtype: torch.dtype) -> Any:
     )
 
 
+@torch.no_grad()
+def round_weights(model: Any) -> None:
+    """Give ``model`` the weights that its numbers of 4 bits stand for (8 in its head): it is then
+    what passes with those numbers are checked against. Weights that were expanded from such numbers
+    stay as they are, up to rounding.
+    """
+    head = model.get_output_embeddings().weight
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and ("_proj." in name or weight is head):
+            whole = weight.shape[1] % GROUP == 0
+            if whole:
+                weight.copy_(to_numbers(weight, 8 if weight is head else 4).weights())
+
+
 def _dtype(value: torch.dtype | str | None) -> tuple[torch.dtype | None, str | None]:
     if value is None or value == "auto":
         return None, None
-    if value in ("4bit", "8bit"):
+    if value in ("int4", "4bit", "8bit"):
         return None, str(value)
     name = str(value).removeprefix("torch.")
     if name not in DTYPES:
-        raise UserError(f"There is no dtype “{value}” here; choose bf16, fp32, fp16, 8bit or 4bit.")
+        raise UserError(
+            f"There is no dtype “{value}” here; choose bf16, fp32, fp16, int4, 8bit or 4bit."
+        )
     return DTYPES[name], None
 
 

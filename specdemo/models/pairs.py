@@ -29,7 +29,7 @@ from ..prompts import check_text
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm
 from .served import Served, attach_allowed, read_entry
 
-Dtype = Literal["bf16", "fp32", "fp16", "8bit", "4bit"]
+Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HUB_ID = re.compile(rf"{_ID.pattern}(/{_ID.pattern})?")

@@ -22,16 +22,17 @@ from numba.extending import intrinsic, overload
 from ..paths import cache_root
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    # Numba looks at one source file to see whether what it kept is still right; here it is two
+    # Numba looks at one source file to see whether what it kept is still right; here it is several
     _here = Path(__file__)
-    _code = b"".join(path.read_bytes() for path in (_here, _here.with_name("kernels.py")))
+    _files = (_here.with_name(f"{name}.py") for name in ("lanes", "kernels", "dots", "whole_pass"))
+    _code = b"".join(path.read_bytes() for path in (_here, *_files))
     _folder = cache_root() / "kernels" / hashlib.sha256(_code).hexdigest()[:16]
     numba.config.CACHE_DIR = str(_folder)  # type: ignore[attr-defined]
 
 LANES = 16  # floats of a vector; processors with shorter registers use several for one
-_FEATURES = binding.get_host_cpu_features()
+CPU_FEATURES = binding.get_host_cpu_features()
 # vectors side by side, each with this many sums at once: as many as fit the registers
-TILES = ((3, 4), (2, 8), (1, 8)) if _FEATURES.get("avx512f") else ((1, 4),) * 3
+TILES = ((3, 4), (2, 8), (1, 8)) if CPU_FEATURES.get("avx512f") else ((1, 4),) * 3
 
 _F32 = ir.FloatType()
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -41,7 +42,7 @@ _VECTOR = ir.VectorType(_F32, LANES)
 def has_fma() -> bool:
     """Whether the processor fuses a product and a sum; without it the kernels would be slow."""
     return bool(
-        _FEATURES.get("fma") or binding.get_default_triple().startswith(("aarch64", "arm64"))
+        CPU_FEATURES.get("fma") or binding.get_default_triple().startswith(("aarch64", "arm64"))
     )
 
 
@@ -111,6 +112,16 @@ def _narrow_as(x, like):
         return np.uint16(up) if x == x else np.uint16(0x7FC0)
 
     return rounded
+
+
+def size_of(like):
+    """Bytes of a value of that type."""
+
+
+@overload(size_of)
+def _size_of(like):
+    size = 4 if like == types.float32 else 2
+    return lambda like: size
 
 
 def _make_tile(vectors, sums):

@@ -33,9 +33,16 @@ def is_attached(engine: Any) -> bool:
 
 
 class Backend:
-    """Loads and runs in this process. torch is imported with the first load, behind the page."""
+    """Loads and runs in this process. torch is imported with the first load, behind the page.
+
+    Args:
+        dtype: of all targets; None: what the machine is fast at.
+    """
 
     can_bench = True
+
+    def __init__(self, dtype: str | None = None):
+        self.dtype = dtype
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
         if (served := served_by(pair)) is not None:
@@ -45,7 +52,7 @@ class Backend:
             return attach(pair, served)
         from ..engine import load_engine
 
-        return load_engine(pair, progress=progress)
+        return load_engine(pair, self.dtype, progress=progress)
 
     def fetch(self, pair: str, progress: Callable[[str, float | None], None]) -> None:
         """What can be fetched of a pair onto this computer, as far as it is not there; the target
@@ -169,6 +176,7 @@ class ZeroGpuBackend(Backend):
     def __init__(
         self, stream: Callable[[str, dict[str, Any]], Generator[dict[str, Any], None, None]]
     ):
+        super().__init__()
         self.stream = stream
 
     def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:

@@ -19,7 +19,7 @@ class OneRow:
         self.facts = PeerFacts(
             engine=f"SpecDemo {__version__}",
             weights="the model in memory",
-            dtype=setup.dtype,
+            dtype=setup.engine.target.dtype_name,
             threads=setup.threads,
         )
 

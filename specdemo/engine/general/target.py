@@ -42,6 +42,7 @@ class GeneralTarget:
         self.model: Any = model
         self.config: Any = model.config.get_text_config()
         self.device, self.dtype = model.device, model.dtype
+        self.dtype_name = str(model.dtype).removeprefix("torch.")
         self._names = inspect.signature(model.forward).parameters
         self.layers = _layers(model, self.config)
         embedding: Any = model.get_input_embeddings()

@@ -1,0 +1,68 @@
+"""A pass of :mod:`.whole_pass` as the numbers that it is handed, and the threads that run it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from .team import TEAM
+
+NO_LAYER = torch.zeros(32, dtype=torch.int64)  # of a pass without layers, read but not used
+
+
+def like_of(dtype: torch.dtype) -> Any:
+    """A zero of the type in memory, as :mod:`.kernels` takes it."""
+    import numpy as np
+
+    return np.uint16(0) if dtype == torch.bfloat16 else np.float32(0)
+
+
+@cache
+def prepare(dtype: torch.dtype) -> None:
+    """Compile passes for rows of that type, before several threads ask for it."""
+    from numba import float64, int64, typeof
+
+    from .whole_pass import run_pass
+
+    run_pass.compile((int64, int64, float64, float64, typeof(like_of(dtype))))
+
+
+def run(
+    fields: dict[str, int],
+    stages: int,
+    floats: int,
+    dtype: torch.dtype,
+    threads: int,
+    hold: object,
+    eps: float = 0.0,
+    scale: float = 0.0,
+) -> None:
+    """Run a pass to its end.
+
+    Args:
+        fields: of :data:`.whole_pass.FIELDS`, without counters and scratch memory; 0 otherwise.
+        floats: of scratch memory for each thread.
+        hold: what must stay in memory until every thread is done with it.
+    """
+    from .whole_pass import COUNTERS, FIELDS, run_pass
+
+    skip = -(-floats // 16) * 64  # bytes, so that each thread's begins on a cache line
+    counters = torch.zeros(COUNTERS * stages, dtype=torch.int64)
+    scratch = torch.empty(threads * skip + 64, dtype=torch.uint8)
+    places = {
+        "counters_at": counters.data_ptr(),
+        "scratch_at": -(-scratch.data_ptr() // 64) * 64,
+        "scratch_bytes": skip,
+    }
+    if "layers_at" not in fields:
+        places["layers_at"] = NO_LAYER.data_ptr()
+    every = fields | places
+    job = torch.tensor([every.get(name, 0) for name in FIELDS], dtype=torch.int64)
+    job_at, like = job.data_ptr(), like_of(dtype)
+
+    def work(thread: int, held: object = (hold, counters, scratch, job)) -> None:
+        run_pass(job_at, thread, eps, scale, like)
+
+    TEAM.share(work, threads)
