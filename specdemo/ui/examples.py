@@ -1,23 +1,14 @@
-"""Example prompts by task, written for this page."""
+"""Example prompts by task, written for this page: such as the small default target answers well."""
 
 EXAMPLES: dict[str, str] = {
-    "Arithmetic: the bakery": (
-        "A baker makes 24 rolls every morning. She sells 15 and gives 3 to her neighbour. How many"
-        " rolls are left after 5 days? Think step by step."
+    "Code: the sum of a list": (
+        "Write a Python function that returns the sum of a list of numbers, with an example."
     ),
-    "Arithmetic: the train": (
-        "A train travels 60 km in the first hour and 45 km in each of the next two hours. How far"
-        " does it travel in total? Explain each step."
-    ),
-    "Code: add up a list": (
-        "Write a Python function that adds up all even numbers of a list, and explain how it works."
-    ),
-    "Code: count words": (
-        "Write a Python function that counts how often each word appears in a text."
-    ),
-    "Explain: the seasons": "Explain to a ten-year-old why there are seasons on Earth.",
+    "Explain: the heart": "What does the heart do?",
+    "Explain: the blue sky": "Explain in two sentences why the sky is blue.",
     "Explain: photosynthesis": "What is photosynthesis, and why do plants need light for it?",
-    "List: healthy habits": "List ten healthy habits, one short line each.",
+    "Question: a capital": "What is the capital of France?",
+    "List: breakfast": "What are three healthy breakfast ideas?",
     "Letter: thank a teacher": (
         "Write a short letter that thanks a teacher for a school trip to the museum."
     ),
@@ -25,10 +16,7 @@ EXAMPLES: dict[str, str] = {
         "Repeat this sentence three times and then say it as a question: The little red boat sails"
         " across the quiet lake every morning."
     ),
-    "Translate: to French": (
-        "Translate into French: The library opens at nine, and the garden behind it is free for"
-        " everyone."
-    ),
+    "Story: the key": "Write a short story about a dog that finds a key.",
     "Story: the lighthouse": (
         "Tell a very short story about a lighthouse keeper who finds a bottle."
     ),

@@ -18,31 +18,31 @@ from .examples import EXAMPLES
 
 FOLDER = ROOT / "assets" / "traces"
 MAX_BYTES = 300_000
-ROLLS, TRAIN, COPY, FRENCH = (
-    EXAMPLES[k]
-    for k in (
-        "Arithmetic: the bakery",
-        "Arithmetic: the train",
+CODE, HEART, SKY, COPY = (
+    EXAMPLES[name]
+    for name in (
+        "Code: the sum of a list",
+        "Explain: the heart",
+        "Explain: the blue sky",
         "Copy: repeat and change",
-        "Translate: to French",
     )
 )
 
 # name -> (prompt, method, parameters, new tokens); the lesson names some of them
 RECORDINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "best": (ROLLS, "best", {}, 64),
-    "ar": (ROLLS, "ar", {}, 40),
+    "best": (CODE, "best", {}, 64),
+    "ar": (CODE, "ar", {}, 40),
     "lookup": (COPY, "lookup", {}, 48),
-    "ar-draft": (ROLLS, "ar-draft", {}, 48),
-    "specdiff": (TRAIN, "specdiff", {"gamma": 8, "steps": 2}, 48),
-    "specdiff-few": (TRAIN, "specdiff", {"gamma": 8, "steps": 1}, 48),
-    "specdiff-many": (TRAIN, "specdiff", {"gamma": 8, "steps": 4}, 48),
-    "specdiff2": (ROLLS, "specdiff2", {}, 48),
-    "diffuspec": (TRAIN, "diffuspec", {}, 48),
-    "d2sd": (ROLLS, "d2sd", {}, 48),
-    "tree": (TRAIN, "tree", {}, 48),
-    "block": (ROLLS, "block", {}, 48),
-    "hard": (FRENCH, "block", {}, 40),
+    "ar-draft": (CODE, "ar-draft", {}, 48),
+    "specdiff": (HEART, "specdiff", {"gamma": 8, "steps": 2}, 48),
+    "specdiff-few": (HEART, "specdiff", {"gamma": 8, "steps": 1}, 48),
+    "specdiff-many": (HEART, "specdiff", {"gamma": 8, "steps": 4}, 48),
+    "specdiff2": (CODE, "specdiff2", {}, 48),
+    "diffuspec": (HEART, "diffuspec", {}, 48),
+    "d2sd": (CODE, "d2sd", {}, 48),
+    "tree": (HEART, "tree", {}, 48),
+    "block": (CODE, "block", {}, 48),
+    "hard": (SKY, "block", {}, 40),
 }
 
 

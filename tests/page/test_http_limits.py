@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -258,7 +259,9 @@ def test_a_stream_that_does_not_move_is_not_read():
 
     path = f"/{API}/call/race/event"
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
-    asyncio.run(HttpLimits(stream, readers, 1000)(scope, None, client))
+    call = HttpLimits(stream, readers, 1000)(scope, None, client)
+    with ThreadPoolExecutor(1) as other:  # this thread may have Playwright's event loop
+        other.submit(asyncio.run, call).result()
     assert seen == [False, True]
     assert not readers.sending and not readers.streams
 
