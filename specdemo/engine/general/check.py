@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,9 +36,25 @@ def own_logits(target: GeneralTarget, ids: list[int]) -> torch.Tensor:
     """``[n, V]``: the model's own forward pass with its own attention and no cache. To be asked
     before the products are ours.
     """
-    return target.model(
-        input_ids=torch.tensor([ids], device=target.device), use_cache=False
-    ).logits[0]
+    given = torch.tensor([ids], device=target.device)
+    with _in_words(target):
+        return target.model(input_ids=given, use_cache=False).logits[0]
+
+
+@contextmanager
+def _in_words(target: GeneralTarget) -> Iterator[None]:
+    """Whatever code of any family raises where it runs in a way that it may not expect, in a
+    sentence.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"Targets of type “{target.config.model_type}” cannot verify drafts"
+            f" ({type(error).__name__}: {first_line(error).partition('. ')[0]}); choose another target."
+        ) from None
 
 
 @torch.inference_mode()
@@ -51,15 +69,8 @@ def check_general(target: GeneralTarget, ids: list[int], theirs: torch.Tensor) -
     Raises:
         UserError: something is off by more than it may be, or the model cannot run so.
     """
-    try:
+    with _in_words(target):
         ours = _passes(target, ids)
-    except UserError:
-        raise
-    except Exception as error:  # code of any family, run in a way that it may not expect
-        raise UserError(
-            f"Targets of type “{target.config.model_type}” cannot verify drafts"
-            f" ({type(error).__name__}: {first_line(error)}); choose another target."
-        ) from None
     theirs = torch.cat([theirs, theirs[-1:], theirs[-1:]]).float()
     gaps = (ours.float() - theirs).abs().amax(-1) / theirs.std(-1).clamp_(min=1e-6)
     # in half precision rounding lets a row here and there choose another expert

@@ -20,6 +20,8 @@ from .attention import NAME, RUNNING, Pass, Watch
 from .cache import ModelCache
 from .products import use_row_products
 
+# model types whose window is in the library's cache alone and not in their masks
+WINDOW_IN_CACHE = ("moshi",)
 # fields of a config that say which code attends and runs experts, as a pass of ours needs them
 SWITCHES = {"_attn_implementation_internal": NAME, "_experts_implementation_internal": "eager"}
 
@@ -168,7 +170,7 @@ def refuse_other_code(model: PreTrainedModel) -> None:
     Raises:
         UserError: it attends by code of its own, or takes no positions.
     """
-    if not type(model)._can_set_attn_implementation():
+    if _type(model) in WINDOW_IN_CACHE or not type(model)._can_set_attn_implementation():
         raise UserError(_OWN_CODE.format(_type(model)))
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise UserError(
