@@ -51,9 +51,10 @@ def _in_words(target: GeneralTarget) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        why = first_line(error).partition(". ")[0]
         raise UserError(
             f"Targets of type “{target.config.model_type}” cannot verify drafts"
-            f" ({type(error).__name__}: {first_line(error).partition('. ')[0]}); choose another target."
+            f" ({type(error).__name__}: {why}); choose another target."
         ) from None
 
 
