@@ -1,6 +1,12 @@
-"""A real model of a second family, fetched on request: Gemma 3 270M through the general step."""
+"""A real model of a second family through the general step: Gemma 3 270M, whose terms of use are
+Google's. It is fetched (240 MB) and converted, which takes minutes, only on request:
+
+    SPECDEMO_TEST_GEMMA=1 python -m pytest -n 0 -m slow tests/test_general_real.py
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -8,7 +14,11 @@ from specdemo.engine import load_engine
 from specdemo.engine.race import race
 from specdemo.request import Request
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.real,
+    pytest.mark.skipif(not os.environ.get("SPECDEMO_TEST_GEMMA"), reason="only on request"),
+]
 PROMPT = "Numbers: one, two, three, four, five, six. Again: one, two, three,"
 
 
