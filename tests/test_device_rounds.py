@@ -108,8 +108,10 @@ def test_events_are_those_of_the_hosts_lane(engine, host):
         assert our_gaps == pytest.approx(their_gaps, rel=1e-3, abs=1e-4) and len(ours) > 4
         for a, b in zip(ours, theirs, strict=True):
             a, b = a.to_dict(), b.to_dict()
-            for name in ("status", "picks", "tokens", "cut", "vocab"):
+            for name in ("status", "picks", "tokens", "cut"):
                 assert a.get(name) == b.get(name)
+            # the host also records the target's likeliest tokens
+            assert a.get("vocab", {}).items() <= b.get("vocab", {}).items()
             if a["kind"] == "verify":
                 for x, y in zip(a["p"], b["p"], strict=True):
                     assert x == y or x == pytest.approx(y, rel=1e-3, abs=1e-6)

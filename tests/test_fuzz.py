@@ -82,6 +82,7 @@ def engine():
         drafters={"block": "hub:tiny/block", "ar": "hub:tiny/ar"},
         thinking=None,
         blocked=None,
+        engine=None,
     )
     return engine
 

@@ -149,7 +149,7 @@ def _layer_outputs(
 ) -> tuple[Tensor, Tensor]:
     """What the model's layer and ours add to ``rows [B, n, H]``, both in fp32."""
     x, shape = rows.float(), target.shape
-    alone = copy.deepcopy(layer).float()
+    alone = _in_fp32(layer)
     theirs = _rows(alone(x, **_upcast(more)))
     ours = DecoderLayer.from_module(alone, index, shape, target.device, torch.float32)
     n, group = x.shape[1], shape.heads // shape.kv_heads
@@ -165,12 +165,21 @@ def _layer_outputs(
     return theirs - x, torch.stack(added)
 
 
+def _in_fp32(module: Any) -> Any:
+    """A copy in fp32. Each weight is copied by itself, as it may be a view into a larger one."""
+    copied: dict[int, Any] = {
+        id(p): torch.nn.Parameter(p.detach().float().clone(), False) for p in module.parameters()
+    }
+    copied |= {id(b): b.float() if b.is_floating_point() else b for b in module.buffers()}
+    return copy.deepcopy(module, copied)
+
+
 def _head_outputs(target: Target, model: Any, last: Tensor) -> tuple[Tensor, Tensor]:
     """Logits ``[B, n, HEAD_ROWS]`` after rows ``last [B, n, H]`` of the last layer, in fp32: of the
     model with neither layers nor the rest of its head, and ours.
     """
     body, head = copy.copy(model.model), copy.copy(model.lm_head)
-    norm = copy.deepcopy(body.norm).float()
+    norm = _in_fp32(body.norm)
     body._modules = {**body._modules, "layers": torch.nn.ModuleList(), "norm": norm}
     head._parameters = {
         name: None if p is None else torch.nn.Parameter(p[:HEAD_ROWS].float(), False)

@@ -175,7 +175,7 @@ def test_a_short_bench_runs_on_the_page(served, open_page):
     page.locator("#bench-here button").first.click()
     page.locator("#bench-run").click()
     expect(page.locator("#bench-status")).to_contain_text("Prompt 3 of 3")
-    expect(page.locator("#bench-words")).to_contain_text("arithmetic")
+    expect(page.locator("#bench-words")).to_contain_text("explain")
 
 
 def test_endpoint_streams_to_a_client(served):
