@@ -136,6 +136,17 @@ def test_a_drafter_that_pays_is_never_paused_and_one_that_starts_to_pay_is_found
     assert spent / written < 1.02
 
 
+def test_a_drafter_is_tried_once_where_wide_passes_are_dear():
+    """At twice a plain round's cost the prior alone would never draft; one trial finds out, unless
+    it would cost more than the answer can give back.
+    """
+    _, _, used = run_policy(DraftingPolicy(), lambda i: 5, 96, cost=2.2)
+    assert used == 96
+    spent, written, used = run_policy(DraftingPolicy(), lambda i: 1, 96, cost=2.2)
+    assert used == 1 and spent / written < 1.02
+    assert run_policy(DraftingPolicy(), lambda i: 9, 20, cost=4.0)[2] == 0
+
+
 def test_promises_count_as_far_as_they_are_kept():
     """Promises that are kept on average count although single rounds vary; a drafter that always
     promises two and writes one is paused.

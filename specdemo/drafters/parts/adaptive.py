@@ -65,9 +65,12 @@ class DraftingPolicy:
     happened to write), times the share of promises kept in this run. A round without it is expected
     to write what n-gram copies promise (one token if there are none). While drafting does not pay
     it is paused, and is tried again after ever longer pauses, or at once after a trial that paid.
-    No trial is made that could bring the cost of all trials above ``share`` of the run: that is
-    the most drafting can cost a run in which it never pays.
+    No trial is made that could bring the cost of all trials above ``share`` of the run, but for the
+    first one, which may cost ``FIRST_TRIAL`` plain rounds: that is the most drafting can cost a run
+    in which it never pays.
     """
+
+    FIRST_TRIAL = 1.5  # where wide passes are dear, nothing would ever be tried without it
 
     def __init__(
         self, prior: float = 1.5, weight: float = 3.0, memory: float = 16.0, share: float = 0.01
@@ -85,7 +88,7 @@ class DraftingPolicy:
         self.promised = self.kept = PRIOR_TOKENS  # drafted tokens in the whole run
         # milliseconds of the run so far; milliseconds lost in trials against plain rounds
         self.spent_ms = self.lost_ms = 0.0
-        self.pause, self.skipped, self.trial = 4, 0, False
+        self.pause, self.skipped, self.trial, self.trials = 4, 0, False, 0
 
     @property
     def expected(self) -> float:
@@ -114,10 +117,11 @@ class DraftingPolicy:
         if self.expected / draft_ms >= 1.0 / plain_ms:
             return False  # drafting would pay, but copies pay more
         self.skipped += 1
+        loss = draft_ms - plain_ms
         self.trial = (
-            self.skipped > self.pause
-            and self.lost_ms + draft_ms - plain_ms <= self.share * self.spent_ms
-        )
+            self.skipped > self.pause and self.lost_ms + loss <= self.share * self.spent_ms
+        ) or (not self.trials and loss <= self.FIRST_TRIAL * plain_ms)
+        self.trials += self.trial
         return self.trial
 
     def update(
