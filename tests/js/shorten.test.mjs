@@ -26,7 +26,9 @@ for (const share of [0.95, 0.8, 0.65])
     assert.equal(read.fault, undefined);
     assert.ok(complete < fold(events).rounds.length);
     const verdicts = (list) =>
-      list.filter(({ kind }) => kind === "verify").map((e) => ({ ...e, vocab: null }));
+      list
+        .filter(({ kind }) => kind === "verify")
+        .map((e) => ({ ...e, vocab: null, top: e.round < complete ? e.top : null }));
     assert.deepEqual(verdicts(kept), verdicts(events));
     assert.deepEqual(words(kept), words(events));
     const first = (list) => list.filter((e) => e.kind === "denoise" && e.round < complete);
