@@ -6,8 +6,9 @@ The templates escape every text of a report: none of it can become markup.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,6 +16,9 @@ from markupsafe import Markup
 from ..files import write_output
 from ..prompts import ALL
 from .schema import Figures, Report
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 TEMPLATES = Path(__file__).with_name("templates")
 NONE = "–"  # where a figure could not be measured
@@ -36,12 +40,19 @@ def save_html(report: Report, path: Path) -> None:
 
 def page(report: Report) -> str:
     """The whole HTML text of the one-file page."""
-    import plotly.io
-
     from .charts import charts
 
-    # Plotly escapes what stands in its own script
-    drawn = [
+    drawn = drawn_charts(charts(report))
+    return _render("page.html.j2", report, charts=drawn, css=Markup(stylesheet()))
+
+
+def drawn_charts(charts: Sequence[tuple[str, go.Figure]]) -> list[tuple[str, Markup]]:
+    """Titles and charts as HTML, the first with Plotly's library; Plotly escapes what stands in its
+    own script.
+    """
+    import plotly.io
+
+    return [
         (
             title,
             Markup(
@@ -54,9 +65,8 @@ def page(report: Report) -> str:
                 )
             ),
         )
-        for number, (title, figure) in enumerate(charts(report))
+        for number, (title, figure) in enumerate(charts)
     ]
-    return _render("page.html.j2", report, charts=drawn, css=Markup(stylesheet()))
 
 
 def fragment(report: Report) -> str:

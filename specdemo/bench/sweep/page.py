@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import plotly.graph_objects as go
-import plotly.io
 from markupsafe import Markup
 
 from ...files import write_output
 from ..charts import COLORS, GREY, MARKS, PARTS, make_figure
-from ..html import environment, stylesheet
+from ..html import drawn_charts, environment, stylesheet
 from .result import Measured, Result
 
 Key = Literal["speedup", "tokens_per_round"]
@@ -28,21 +27,7 @@ def save_page(result: Result, path: Path) -> None:
 
 def page(result: Result) -> str:
     """The whole HTML text. The template escapes every text of ``result``."""
-    charts = [
-        (
-            title,
-            Markup(
-                plotly.io.to_html(
-                    figure,
-                    full_html=False,
-                    include_plotlyjs=number == 0,
-                    config={"displaylogo": False, "responsive": True},
-                    div_id=f"chart{number}",
-                )
-            ),
-        )
-        for number, (title, figure) in enumerate(charts_of(result))
-    ]
+    charts = drawn_charts(charts_of(result))
     template = environment().get_template("sweep.html.j2")
     return template.render(result=result, charts=charts, css=Markup(stylesheet()))
 
