@@ -58,15 +58,22 @@ if ZERO_GPU:
     import spaces  # type: ignore[import-not-found]  # before torch; installed only there
 
 from specdemo.errors import UserError, first_line  # noqa: E402
-from specdemo.ui.backend import Backend, ZeroGpuBackend, gpu_seconds, gpu_stream  # noqa: E402
+from specdemo.ui.backend import Backend, ZeroGpuBackend  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
 
+
+def zero_gpu_backend() -> ZeroGpuBackend:
+    """With the page's first pair in memory: a worker process then begins with it on its GPU."""
+    from specdemo.models.pairs import load_pairs
+    from specdemo.ui.gpu_worker import GpuWorker, gpu_seconds
+
+    worker = GpuWorker()
+    worker.load(next(iter(load_pairs())))
+    return ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(worker.stream))
+
+
 try:
-    demo = build_demo(
-        ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(gpu_stream))
-        if ZERO_GPU
-        else Backend(options.dtype)
-    )
+    demo = build_demo(zero_gpu_backend() if ZERO_GPU else Backend(options.dtype))
 except UserError as error:  # models.yaml
     sys.exit(f"app.py: {error}")
 

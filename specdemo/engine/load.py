@@ -118,7 +118,7 @@ def make_engine(
         return ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
 
     target, why_general, file, known, gap = _checked_target(loaded, profile_of, remeasure)
-    _load_drafters(loaded, drafters)
+    load_drafters(loaded, drafters)
     if target.device.type == "cpu":
         use_huge_pages()
 
@@ -208,8 +208,10 @@ def _widths(target: AnyTarget) -> list[int]:
     return widths
 
 
-def _load_drafters(loaded: Loaded, kinds: Sequence[str]) -> None:
-    """One that cannot be loaded is told by the races that need it: others do not."""
+def load_drafters(loaded: Loaded, kinds: Sequence[str] = ("block", "diffusion")) -> None:
+    """Those of its pair that are on this computer. One that cannot be loaded is told by the races
+    that need it: others do not.
+    """
     from ..models.drafters import load_drafter
     from ..models.fetch import drafter_present
 

@@ -4,7 +4,6 @@ for a short while.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -165,10 +164,10 @@ class Backend:
 
 class ZeroGpuBackend(Backend):
     """Races run by ``stream(pair, request)``, a generator of plain event dicts in a worker process
-    that has the GPU for a short while.
+    that has the GPU for a short while (:meth:`.gpu_worker.GpuWorker.stream`).
 
-    Nothing but plain data crosses. A UserError comes as ``{"error": sentence}``, because exceptions
-    do not travel well; Stop closes the generator, which is looked at between two events.
+    Nothing but plain data crosses. Stop closes the generator, which is looked at between two
+    events.
     """
 
     can_bench = False  # it would use up a visitor's share of the GPU
@@ -210,30 +209,3 @@ class ZeroGpuBackend(Backend):
                     return
         finally:
             events.close()
-
-
-@functools.lru_cache(maxsize=1)
-def _engine(pair: str) -> Any:
-    from ..engine import load_engine
-
-    return load_engine(pair)
-
-
-def gpu_stream(pair: str, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """Plain event dicts of one race, in the worker process of a :class:`ZeroGpuBackend`; the engine
-    stays there while that process lives.
-    """
-    from ..engine import race
-
-    try:
-        for event in race(_engine(pair), Request.from_dict(request)):
-            yield event.to_dict()
-    except UserError as error:
-        yield {"error": str(error)}
-
-
-def gpu_seconds(pair: str, request: dict[str, Any]) -> int:
-    """How long to ask ZeroGPU for: loading and measuring, then both lanes at a pace that any GPU
-    keeps.
-    """
-    return min(110, 30 + round(0.06 * request["max_new_tokens"]))

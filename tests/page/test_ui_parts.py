@@ -18,7 +18,7 @@ from specdemo.errors import UserError
 from specdemo.request import Request
 from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_trace
 from specdemo.ui import lesson
-from specdemo.ui.backend import ZeroGpuBackend, gpu_seconds
+from specdemo.ui.backend import ZeroGpuBackend
 from specdemo.ui.bench_tab import MAX_PROMPTS, make_bench_job
 from specdemo.ui.controls import Limits, from_link
 from specdemo.ui.examples import EXAMPLES
@@ -303,12 +303,6 @@ def test_races_of_a_worker_process_are_plain_and_its_errors_come_through():
     cancel.set()
     assert len(list(backend.race("p", request, cancel))) == 1
     assert closed == ["p"] * 3
-    assert (
-        30
-        <= gpu_seconds("p", {"max_new_tokens": 1})
-        < gpu_seconds("p", {"max_new_tokens": 256})
-        <= 60
-    )
 
 
 def test_every_message_is_told_apart_by_its_type_and_from_the_one_before():
