@@ -7,9 +7,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from .console import printable
+from .console import note_if_slow, printable
 from .errors import run_command
 
 COMMANDS = {  # name: (module, what it does)
@@ -54,8 +54,30 @@ def main(argv: list[str] | None = None) -> int:
     return run_command(work)
 
 
+class Once(argparse.Action):
+    """What a command line names twice is refused, instead of the last value being taken."""
+
+    _filled: argparse.Namespace | None = None
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string and self._filled is namespace:
+            parser.error(f"{option_string} is there twice; give it once")
+        self._filled = namespace
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence, without the whole usage before it."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.register("action", None, Once)  # of every option that names no other
 
     def error(self, message: str) -> NoReturn:
         if len(message) > LONGEST:
@@ -79,7 +101,8 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
             name, help=what, description=f"{what[0].upper()}{what[1:]}."
         )
         if command == [name]:
-            loaded = importlib.import_module(module)
+            with note_if_slow("Loading"):
+                loaded = importlib.import_module(module)
             loaded.add_arguments(subparser)
             subparser.set_defaults(run=getattr(loaded, f"{name.replace('-', '_')}_main"))
     return parser

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,6 +69,22 @@ def phases() -> Iterator[Callable[[str, float | None], None]]:
 
     with console.status("") as status:
         yield say
+
+
+@contextmanager
+def note_if_slow(message: str, after: float = 2.0) -> Iterator[None]:
+    """A line on stderr, should what is done inside take longer than ``after`` seconds."""
+
+    def say() -> None:
+        print(f"specdemo: {message} …", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(after, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def drop_output() -> None:

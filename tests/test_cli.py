@@ -180,6 +180,9 @@ def test_what_cannot_be_done_is_one_sentence(what, tmp_path, capsys, monkeypatch
         ["fly"],
         ["bench", "--suite", "x"],
         ["train", "--steps", "many"],
+        ["race", "x", "--method", "block", "--method", "tree"],
+        ["race", "x", "--seed", "1", "--seed=2"],
+        ["corpus", "--out", "o", "--temperatures", "0", "1", "--temperatures", "0"],
     ],
     ids=" ".join,
 )
@@ -203,6 +206,9 @@ def test_words_that_are_no_command_get_one_sentence(words, capsys):
         ["race", "x", "--pair", "gpt-9"],
         ["race", "x", "--temperature", "nan"],
         ["race", "x", "--param", "gamma"],
+        ["race", "x", "--param", "gamma=7", "--param", "gamma=8"],
+        ["race", "x", "--param", "draft-steps=7", "--param", "draft_steps=8"],
+        ["bench", "--out", "o", "--methods", "block:gamma=7:gamma=7"],
     ],
 )
 def test_bad_arguments_get_one_sentence(arguments, capsys):

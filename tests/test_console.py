@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from fake_race import fake_events
 
 from specdemo import files
 from specdemo.__main__ import main
-from specdemo.console import phases, printable
+from specdemo.console import note_if_slow, phases, printable
 from specdemo.events import Done, Prefill
 from specdemo.traces import load_trace
 
@@ -274,6 +275,17 @@ def test_a_command_without_a_terminal_says_what_it_is_doing(capsys):
         "specdemo: Measuring …",
     ]
     assert said.out == ""
+
+
+def test_slow_work_is_named_and_quick_work_is_not(capsys):
+    with note_if_slow("Loading"):
+        pass
+    assert capsys.readouterr().err == ""
+    with note_if_slow("Loading", after=0.0):
+        end = time.monotonic() + 10
+        while not (said := capsys.readouterr().err) and time.monotonic() < end:
+            pass
+    assert said == "specdemo: Loading …\n"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -119,6 +121,17 @@ class TestRace:
         next(abandoned), next(abandoned)
         abandoned.close()
         assert not engine.lock.locked() and self.run(engine)[-1].result["output_ids"] == before
+
+    @pytest.mark.parametrize("halted", [0.0, 79.0])
+    def test_a_program_halted_in_the_middle_of_a_round_says_so(self, halted):
+        """SIGSTOP, a frozen container: the clock went on while nothing computed."""
+        engine, calls = tiny_engine(), itertools.count()
+        engine.now = lambda: time.perf_counter() + (halted if next(calls) > 40 else 0)
+        result = self.run(engine)[-1].result
+        assert next(calls) > 50  # the jump was inside
+        said = f"{halted:.1f} seconds in which this program did not run"
+        assert (said in (result["note"] or "")) == bool(halted)
+        assert sum(result[lane]["seconds"] for lane in ("ar", "spec")) >= halted
 
     def test_two_at_once_take_turns(self):
         engine, out = tiny_engine(), []

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..console import phases
 from ..errors import UserError
 from ..events import Done
 from ..files import check_output, write_output
@@ -129,15 +130,18 @@ def device_main(args: argparse.Namespace) -> int:
         return _graphs(args, methods, prompts)
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
-        engine = load_engine(args.pair, dtype.strip(), args.device)
-        report |= {"hardware": engine.hardware(), "pair": args.pair}
-        report[dtype.strip()] = {
-            "target_pass": engine.target.pass_kind,
-            "passes": passes(engine, args.repeats),
-            "attention": attentions(engine, args.repeats),
-            "draft": draft_pass_ms(engine, repeats=args.repeats),
-            "races": races(engine, methods, prompts, args.max_new_tokens),
-        }
+        with phases() as say:
+            engine = load_engine(args.pair, dtype.strip(), args.device, say)
+            report |= {"hardware": engine.hardware(), "pair": args.pair}
+            say(f"Measuring passes in {dtype.strip()}", None)
+            report[dtype.strip()] = {
+                "target_pass": engine.target.pass_kind,
+                "passes": passes(engine, args.repeats),
+                "attention": attentions(engine, args.repeats),
+                "draft": draft_pass_ms(engine, repeats=args.repeats),
+            }
+            say(f"Racing in {dtype.strip()}", None)
+            report[dtype.strip()]["races"] = races(engine, methods, prompts, args.max_new_tokens)
     _publish(report, args.out)
     return 0
 

@@ -5,6 +5,7 @@ clock.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 
 import torch
@@ -28,6 +29,8 @@ from .graphs.lane import for_request, make_lane
 from .lane import Lane
 from .prompt import ReadPrompt
 from .target import BUCKETS
+
+PAUSE = 1.0  # seconds of one round without any computing that are worth a sentence
 
 
 def race(
@@ -57,12 +60,15 @@ def race(
                 lanes.append(make_lane(engine, request, prompt_ids, limit, drafter))
             if request.sampling.seed % 2:
                 lanes.reverse()  # neither lane always meets the colder cache
+            paused = 0.0
             stopped = yield from _prefill(engine, lanes, prompt_ids, cancel)
             while not stopped and (running := [lane for lane in lanes if not lane.finish]):
                 if stopped := _is_set(cancel):
                     break
-                yield from min(running, key=lambda lane: lane.clock).advance()
-            done = _done(engine, request, lanes, stopped, note)
+                events, idle = _advance(engine, min(running, key=lambda lane: lane.clock))
+                paused += idle if idle >= PAUSE else 0
+                yield from events
+            done = _done(engine, request, lanes, stopped, [note, _pause_remark(paused)])
             if request.check and not stopped:
                 done.result["exact"] = check_exact(
                     engine, request, lanes[-1] if lanes[-1].name == "spec" else lanes[0], limit
@@ -94,6 +100,27 @@ def _prefill(
             return True
         yield lane.prefill(prompt)
     return False
+
+
+def _advance(engine: Engine, lane: Lane) -> tuple[list[Event], float]:
+    """One round, and the seconds of its clock in which no thread of this process computed; 0 on a
+    GPU, for which the process waits.
+    """
+    clock, computed = lane.clock, time.process_time()
+    events = lane.advance()
+    if engine.target.device.type != "cpu":
+        return events, 0.0
+    return events, (lane.clock - clock) - (time.process_time() - computed)
+
+
+def _pause_remark(seconds: float) -> str | None:
+    """A sentence on rounds during which the process stood still: their clock went on."""
+    if not seconds:
+        return None
+    return (
+        f"The clocks count {seconds:.1f} seconds in which this program did not run"
+        " (halted, or crowded out by others), so the speeds mean nothing; race again."
+    )
 
 
 def _is_set(cancel: threading.Event | None) -> bool:
@@ -159,7 +186,11 @@ def _start(
 
 
 def _done(
-    engine: Engine, request: Request, lanes: list[Lane], stopped: bool, note: str | None
+    engine: Engine,
+    request: Request,
+    lanes: list[Lane],
+    stopped: bool,
+    notes: list[str | None],
 ) -> Done:
     ar = next((lane for lane in lanes if lane.name == "ar"), None)
     spec = next((lane for lane in lanes if lane.name == "spec"), None)
@@ -180,7 +211,7 @@ def _done(
         "identical": None,
         "first_difference": None,
         "output_ids": answer.output,
-        "note": " ".join(filter(None, [note, slower, *answer.remarks])) or None,
+        "note": " ".join(filter(None, [*notes, slower, *answer.remarks])) or None,
     }
     if ar and spec:
         result["speedup"] = _speedup(_ar_totals(engine, ar), spec.totals())

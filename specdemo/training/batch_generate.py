@@ -9,6 +9,7 @@ Gumbel-max, argmax(logits + T·g), so T = 0 is greedy in the same formula.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,7 @@ class Writer:
         chat: Chat,
         phase: torch.Tensor | None = None,
         turns: bool = True,
+        on_token: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Fill the rows to the end.
 
@@ -118,6 +120,7 @@ class Writer:
                 ANSWER.
             turns: after an answer open another user turn; otherwise the row is done and repeats its
                 end token.
+            on_token: called with each position as it is written.
         Returns:
             ``[rows, length]`` tokens, ``[rows, length]`` bool (tokens the target wrote as an
             answer, its end-of-turn included).
@@ -137,6 +140,8 @@ class Writer:
         self.cache.reset()
         logits = self._step(tokens[:, :given], torch.arange(given, device=self.device)[None])
         for at in range(given, self.length):
+            if on_token:
+                on_token(at)
             # 2) A token for every row: the given one, or a sampled one.
             sampled = _sample(logits, torch.where(phase == USER, 1.0, temperature), generator)
             free = forced[:, at] < 0

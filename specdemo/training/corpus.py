@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..console import phases
 from ..errors import UserError, as_user_errors
 from ..files import atomic_write, locked_output_dir
 from ..models.chat import chat_options, prompt_ids
@@ -29,7 +30,7 @@ from ..repetition import DEGENERATE, uniqueness
 from ..request import LAST_SEED
 from .batch_generate import ANSWER, USER, Chat, Writer, chat_pieces
 from .data import write_shard
-from .progress import progress_bar
+from .progress import Update, progress_bar
 
 SHORTEST = 16  # tokens a row: a template, a question and a word of an answer
 MAX_TEMPERATURE = 5.0
@@ -137,15 +138,19 @@ def write_corpus(
         },
     )
     writer = Writer(loaded.model, batch, length, compile)
-    with progress_bar("corpus", rows) as update:
+    with progress_bar("corpus", -(-rows // batch) * batch) as update:
         while about["written"] < rows:
             number, began = about["written"] // batch, time.perf_counter()
+            update_token = _token_update(update, about, batch, length)
             # 1) The target writes one batch; its randomness is a function of (seed, batch).
             rng = np.random.default_rng([seed, number])
             forced, phase = opening_rows(chat, ids, batch, length, rng)
             drawn = torch.tensor(rng.choice(temperatures, batch), dtype=torch.float32)
             noise = torch.Generator(writer.device).manual_seed(seed * 1_000_003 + number)
-            tokens, answer = (x.numpy() for x in writer.write(forced, drawn, noise, chat, phase))
+            tokens, answer = (
+                x.numpy()
+                for x in writer.write(forced, drawn, noise, chat, phase, on_token=update_token)
+            )
             # 2) What is worth keeping becomes a shard.
             keep = np.array(
                 [worth_keeping(t, a, limit) for t, a in zip(tokens, answer, strict=True)]
@@ -160,6 +165,18 @@ def write_corpus(
             rate = about["written"] * length / about["seconds"]
             update(about["written"], f"{about['kept']} rows kept, {rate:.0f} tokens/s")
     return about
+
+
+def _token_update(
+    update: Update, about: dict[str, Any], batch: int, length: int
+) -> Callable[[int], None]:
+    """What a :class:`Writer` calls with each position, so that one batch, which may take many
+    minutes, shows that it goes on.
+    """
+    written, kept = about["written"], about["kept"]
+    return lambda at: update(
+        written + batch * at / length, f"{kept} rows kept, token {at} of {length} of the next"
+    )
 
 
 def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +222,8 @@ def corpus_main(args: argparse.Namespace) -> int:
 
 def _corpus(args: argparse.Namespace) -> int:
     prompts = [p.text for p in load_prompts(args.prompts).prompts] if args.prompts else []
-    loaded = load_target(get_pair(args.pair), device=args.device)
+    with phases() as say:
+        loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     on_gpu = str(loaded.device).startswith("cuda")
     batch = args.batch or (256 if on_gpu else 16)
     cfg = loaded.model.config.get_text_config()
@@ -224,8 +242,9 @@ def _corpus(args: argparse.Namespace) -> int:
         * loaded.model.dtype.itemsize
     )
     print(
-        f"{args.rows} rows of {args.length} tokens, {batch} at once; the cache takes"
-        f" {cache / 2**30:.2f} GiB; time per shard shows after the first."
+        f"{-(-args.rows // batch) * batch} rows of {args.length} tokens, {batch} at once; the cache"
+        f" takes {cache / 2**30:.2f} GiB; time per shard shows after the first.",
+        flush=True,
     )
     about = write_corpus(
         loaded,

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..console import phases
 from ..errors import UserError, as_user_errors, run_command
 from ..files import locked_output_dir
 from ..models.ar_drafter import ArDrafter
@@ -198,7 +199,8 @@ def score(args: argparse.Namespace) -> None:
         raise UserError("--chain, --behind and --behind-rows must be at least 1, --rows 0.")
     if not args.rows and not args.behind:
         raise UserError("There is nothing to evaluate on; give --rows or --behind.")
-    loaded = load_target(get_pair(args.pair), device=args.device)
+    with phases() as say:
+        loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     training, held_out = checked_split(loaded, read_corpus(args.corpus))
     if not len(held_out):
         raise UserError("The corpus is too small to hold rows out; write more.")

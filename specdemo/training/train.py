@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..console import phases
 from ..errors import UserError, as_user_errors
 from ..files import locked_output_dir
 from ..models.drafter_files import save_drafter
@@ -75,7 +76,7 @@ def train(
     # 3) Say what it will take, then train.
     speed = matrix_speed(loaded.device, loaded.dtype)
     size = len(loss.head), rows.tokens.shape[1]
-    print(estimate(loaded, net, settings, *size, speed, loss.kept_bytes))
+    print(estimate(loaded, net, settings, *size, speed, loss.kept_bytes), flush=True)
     if args.resume:
         trainer.resume(Path(args.resume))
     summary = trainer.run(show=not args.quiet)
@@ -248,8 +249,9 @@ def _train(args: argparse.Namespace, out: Path) -> int:
     corpus = read_corpus(args.corpus)
     check_corpus(args.preset, corpus.about)
     if args.preset:
-        print(f"Preset {args.preset}: {PRESETS[args.preset].beyond}.")
-    loaded = load_target(get_pair(args.pair), device=args.device)
+        print(f"Preset {args.preset}: {PRESETS[args.preset].beyond}.", flush=True)
+    with phases() as say:
+        loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     facts = train(loaded, corpus, args, out, prompts)
     if more := facts.get("nothing_left"):
         print(f"The run in {out} is finished and its drafter written; raise {more} to train on.")

@@ -135,16 +135,19 @@ def parse_assignments(words: Iterable[str]) -> dict[str, str]:
     """``["gamma=7"] -> {"gamma": "7"}``, as the command line names parameters.
 
     Raises:
-        UserError: a word is not NAME=VALUE.
+        UserError: a word is not NAME=VALUE, or a name is there twice.
     """
-    values = {}
+    values: dict[str, str] = {}
     for word in words:
         name, equals, value = (part.strip() for part in word.partition("="))
         if not (name and equals and value):
             raise UserError(
                 f"“{word}” is not a setting; write it as NAME=VALUE, for instance gamma=7."
             )
-        values[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        if name in values:
+            raise UserError(f"“{name}” is set twice; give it one value.")
+        values[name] = value
     return values
 
 
