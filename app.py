@@ -55,7 +55,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 options = parse_arguments(sys.argv[1:] if __name__ == "__main__" else [])
 
 if ZERO_GPU:
-    import spaces  # type: ignore[import-not-found]  # before torch; installed only there
+    import spaces  # before torch; installed only there
 
 from specdemo.errors import UserError, first_line  # noqa: E402
 from specdemo.ui.backend import Backend, ZeroGpuBackend  # noqa: E402

@@ -26,9 +26,9 @@ if torch.version.cuda is None:  # what a torch for CPUs lacks of the names that 
     torch._C._cuda_init = torch.cuda.init
     torch.cuda._is_in_bad_fork = bool
 
-import spaces  # type: ignore[import-not-found]  # noqa: E402, F401
-from spaces.zero import torch as emulation  # type: ignore[import-not-found]  # noqa: E402
-from spaces.zero.torch.patching import cuda_aliases  # type: ignore[import-not-found]  # noqa: E402
+import spaces  # noqa: E402, F401
+from spaces.zero import torch as emulation  # noqa: E402
+from spaces.zero.torch.patching import cuda_aliases  # noqa: E402
 
 from specdemo.ui.gpu_worker import GpuWorker  # noqa: E402
 
