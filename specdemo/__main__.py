@@ -37,7 +37,10 @@ COMMANDS = {  # name: (module, what it does)
         "specdemo.commands.serve_example",
         "print commands that start both endpoints of a serving engine (docs/engines.md)",
     ),
-    "export": ("specdemo.commands.export", "turn a trace into one HTML page that works offline"),
+    "export": (
+        "specdemo.commands.export",
+        "turn a trace into a page that works offline, a picture or an animation",
+    ),
 }
 
 LONGEST = 300  # characters of a complaint that quotes what was typed
