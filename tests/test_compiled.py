@@ -213,14 +213,30 @@ def test_far_reads_begin_where_they_say():
     seen = torch.ones(1, 1, dtype=torch.bool)
     short = attention.COMPILED_SHORT
 
-    def reads(position: int):
+    def reads(position: int, step: int = 0):
         return attention.compiled_reads(
-            seen, position, 4096, 3, torch.bfloat16, torch.tensor([position])
+            seen, position, 4096, 3, torch.bfloat16, torch.tensor([position]), step
         )
 
     assert reads(short - 1).far_end == 0 and reads(short - 1).first == 0
     behind = reads(short)
     assert behind.far_end == behind.first == short - attention.NEAR
+    # in chunks, which never hold a slot that a draft may lie in
+    assert reads(short - 1, 256).chunks is None
+    for position, chunks in ((short, 3), (short + 31, 3), (short + 32, 4), (short + 287, 4)):
+        found = reads(position, 256)
+        assert found.chunks.tolist() == [chunks] and found.first == 256 * chunks
+        assert not found.far_end and found.tail == position
+
+
+def test_rows_of_one_pass_take_different_chunks():
+    seen, length = torch.ones(3, 3, dtype=torch.bool).tril_(), attention.COMPILED_SHORT + 30
+    positions = torch.arange(length, length + 3)
+    found = attention.compiled_reads(seen, length, 4096, 1, torch.bfloat16, positions, 256)
+    assert found.chunks.tolist() == [3, 3, 4] and found.first == found.tail == 768
+    shown = (found.hidden == 0)[:, :3]  # of the slots from 768 on
+    assert shown[:256].all(0).tolist() == [True, True, False]
+    assert shown[256:].sum(0).tolist() == [31, 32, 33]
 
 
 # -- drafters --------------------------------------------------------------------------------------

@@ -12,22 +12,23 @@ from typing import Literal, Protocol
 import torch
 import torch.nn.functional as F
 
-from ..models.compiled import Reads, hide
+from ..models.reads import Reads, hide
 
 AttentionKind = Literal["layout_invariant", "masked", "cascade"]
 
 
 NEAR = 32  # the deepest draft, so that nothing before a row's cut can be a draft
-# Rows of a compiled pass before this position have no far part: so few slots are read faster by one
-# thread than by PyTorch's kernel and a merge.
+# Rows of a compiled pass before this position have no far part: so few slots are read faster at
+# once than in parts that are merged.
 COMPILED_SHORT = 1024
 
 
-def cuts(positions: torch.Tensor, short: int) -> torch.Tensor:
-    """``[w]``: the slots before a row's cut are its far part, none before position ``short``. It
-    depends on the row's position alone and never lies past the committed context.
+def cuts(positions: torch.Tensor, short: int, step: int = NEAR) -> torch.Tensor:
+    """``[w]``: the slots before a row's cut, a multiple of ``step``, are its far part, none before
+    position ``short``. It depends on the row's position alone and never lies past the committed
+    context.
     """
-    return torch.where(positions < short, 0, (positions // NEAR - 1) * NEAR)
+    return torch.where(positions < short, 0, (positions - NEAR) // step * step)
 
 
 def far_end(last: int, capacity: int, dtype: torch.dtype) -> int:
@@ -178,20 +179,28 @@ def compiled_reads(
     group: int,
     dtype: torch.dtype,
     positions: torch.Tensor,
+    step: int = 0,
 ) -> Reads:
     """What the rows of a compiled pass read, whose kernel is layout-invariant in itself. Arguments
     as in :class:`TreeAttention`.
+
+    Args:
+        step: of :attr:`.compiled.CompiledLayers.far_step`.
     """
-    end, cut = length + len(seen), cuts(positions, COMPILED_SHORT)
+    end, cut = length + len(seen), cuts(positions, COMPILED_SHORT, step or NEAR)
     first, last = int(cut.min()), int(cut.max())
     if not last:
         return Reads(0, length, end, hide(seen, group))
+    if step and first == last:
+        return Reads(first, length, end, hide(seen, group), cut // step)
     slots = torch.arange(max(capacity, end))
     near = F.pad(seen, (length - first, 0), value=True) & (slots[first:end] >= cut[:, None])
+    if step:
+        return Reads(first, first, end, hide(near, group), cut // step)
     behind = far_end(last, capacity, dtype)
     far = additive_mask(slots[:behind] < cut[:, None], dtype, group)
     no_far = None if first else (cut == 0).repeat(group)
-    return Reads(first, first, end, hide(near, group), behind, far, no_far)
+    return Reads(first, first, end, hide(near, group), None, behind, far, no_far)
 
 
 class CascadeAttention:

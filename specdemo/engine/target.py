@@ -29,7 +29,7 @@ from ..models.decoder import (
     whole_steps,
 )
 from ..models.linear import Linear
-from .attention import ATTENTIONS, COMPILED_SHORT, NEAR, AttentionKind, compiled_reads
+from .attention import ATTENTIONS, NEAR, AttentionKind, compiled_reads
 
 # From this position on a chunk has half the rows: each reads more keys, and Stop waits for a chunk,
 # which is to stay below a second on two cores.
@@ -230,8 +230,6 @@ class Target:
                 exact.
         """
         n = len(tokens)
-        if width == 1 and attention == "layout_invariant" and cache.length >= COMPILED_SHORT:
-            width = 2  # far positions go through a library's product, which has other bits for one
         depth, seen = tree_rows(cache, parent, width)
         ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
         positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
@@ -266,7 +264,7 @@ class Target:
         x = self.embedding[ids]
         of_pass = (seen, cache.length, cache.capacity, group, self.dtype, positions)
         if compiled and self._compiled is not None and attention != "cascade":
-            reads = compiled_reads(*of_pass)
+            reads = compiled_reads(*of_pass, self._compiled.far_step)
             return self._compiled(x, cos, sin, cache, cache.length, reads, taps)
         tree = ATTENTIONS[attention](*of_pass)
 

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from .compiled import MAX_ROWS, Reads, hide
+from .compiled import MAX_ROWS
 from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, whole_steps
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
+from .reads import Reads, hide
 
 
 class ArDrafterConfig(DrafterConfig):

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .block_config import BlockDrafterConfig
-from .compiled import MAX_ROWS, Reads, hide
+from .compiled import MAX_ROWS
 from .decoder import CHUNK_ROWS, ROW_STEP, Attend, WindowCache, rms_norm, rotate, whole_steps
 from .layers import Layer, Rope, TargetEmbeddings, linear
 from .linear import Linear
@@ -34,6 +34,7 @@ from .pair_heads import (
     PairHead,
     SelectorPairs,
 )
+from .reads import Reads, hide
 from .sight import FULL, Sight, block_mask, sights
 
 MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`

@@ -16,57 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .blocks import multiply, pair_sums
+from .blocks import multiply
 from .decoder import DecoderLayer, KVCache, rms_norm
-from .jobs import like_of, run
+from .jobs import like_of
 from .linear import Linear
+from .one_call import WholePass
+from .reads import LANES, Reads, hide, lanes
 
 PassKind = Literal["compiled", "eager"]
 
-LANES = 16  # as in kernels, which is imported only where it is used
-TAP = 5  # of a layer's numbers in whole_pass: where its output goes
 MAX_ROWS = 64  # wider passes are faster eagerly, unless their bits must be those of narrower ones
 
 # Largest difference from the eager layer that is accepted, in standard deviations of its output.
 MAX_GAP: dict[torch.dtype, float] = {torch.float32: 1e-4, torch.bfloat16: 0.1}
-
-
-class Reads(NamedTuple):
-    """What the rows of one pass read of the cache.
-
-    Attributes:
-        first, end: the slots read, without ``end``.
-        tail: slots before it are seen by all rows.
-        hidden: float32 ``[end - tail, lanes]`` from :func:`hide` for the slots from ``tail`` on;
-            None: seen by all rows.
-        far_end: where not 0, slots before it are read by PyTorch's flash kernel, with the additive
-            mask ``far [G * n, far_end]``, and join the others by their log-sum-exp; ``no_far [G *
-            n]`` marks queries that read nothing there.
-    """
-
-    first: int
-    tail: int
-    end: int
-    hidden: Tensor | None = None
-    far_end: int = 0
-    far: Tensor | None = None
-    no_far: Tensor | None = None
-
-
-def lanes(rows: int) -> int:
-    """Lanes of a vector loop over ``rows`` rows of all heads that share a key head."""
-    return -(-rows // LANES) * LANES
-
-
-def hide(seen: Tensor, group: int) -> Tensor:
-    """``seen [n, slots]`` bool as numbers to add to scores: 0 or −inf, float32 ``[slots, lanes]``,
-    for ``group`` query heads that share a key head.
-    """
-    n, slots = seen.shape
-    hidden = torch.zeros(slots, lanes(group * n))
-    columns = torch.zeros(slots, n).masked_fill_(~seen.T, float("-inf"))
-    hidden[:, : group * n] = columns.repeat(1, group)
-    return hidden
 
 
 class LayerAddresses(NamedTuple):
@@ -105,6 +67,7 @@ class _Pass:
         hidden = reads.hidden
         self.hidden = torch.zeros(reads.end - reads.tail, self.width) if hidden is None else hidden
         floats = layers.kernels.scratch_floats(reads.end - reads.first, self.width, s.head_dim)
+        floats += (s.head_dim + 3) * self.width
         self.scratch = torch.empty(floats + LANES)
         self.scratch_at = -(-self.scratch.data_ptr() // 64) * 64
         self.store = (
@@ -183,7 +146,14 @@ class CompiledLayers:
             )
             for l in layers
         ]
-        self._whole = WholePass(self.layers) if WholePass.possible(self.layers) else None
+        self._whole = (
+            WholePass(self.layers, final_norm) if WholePass.possible(self.layers) else None
+        )
+
+    @property
+    def far_step(self) -> int:
+        """The slots of a chunk in which far slots are read; 0 where PyTorch's kernel reads them."""
+        return 0 if self._whole is None else self._whole.chunk
 
     def product(self, x: Tensor, by: Linear) -> Tensor:
         """As ``by(x)``, for ``x [n, in]``."""
@@ -217,8 +187,8 @@ class CompiledLayers:
             Rows ``[n, H]`` after the final norm, and the taps side by side ``[n, len(taps) * H]``,
             or None without any.
         """
-        if self._whole is not None and not reads.far_end:
-            return self._whole(self, x.contiguous(), cos, sin, cache, start, reads, taps)
+        if self._whole is not None:
+            return self._whole(x.contiguous(), cos, sin, cache, start, reads, taps)
         one = _Pass(self, x.contiguous(), cos, sin, cache, start, reads)
         delta: Tensor | None = None
         outputs: dict[int, Tensor] = {}
@@ -235,97 +205,6 @@ class CompiledLayers:
     def __deepcopy__(self, memo: dict) -> CompiledLayers:
         """Itself, as :class:`.linear.Linear`."""
         return self
-
-
-class WholePass:
-    """All layers in one call that comes back when everything is done; see :mod:`.whole_pass`."""
-
-    def __init__(self, layers: Sequence[DecoderLayer]):
-        self._rows: list[int] = []
-        for layer in layers:
-            norms = (layer.attention_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
-            self._rows += [0 if t is None else t.data_ptr() for t in (*norms, layer.mlp_norm)]
-            self._rows.append(-1)  # TAP
-            for product in (layer.qkv, layer.out, layer.gate_up, layer.down):
-                assert product.blocks is not None
-                self._rows += product.blocks.row
-        self.inner = layers[0].gate_up.out_features // 2
-
-    @staticmethod
-    def possible(layers: Sequence[DecoderLayer]) -> bool:
-        products = [p for l in layers for p in (l.qkv, l.out, l.gate_up, l.down)]
-        halves = {l.down.in_features % LANES for l in layers}
-        return halves == {0} and all(product.blocks is not None for product in products)
-
-    def __call__(
-        self,
-        of: CompiledLayers,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        cache: KVCache,
-        start: int,
-        reads: Reads,
-        taps: Sequence[int] = (),
-    ) -> tuple[Tensor, Tensor | None]:
-        """As :meth:`CompiledLayers.__call__`."""
-        from .whole_pass import LAYER_FIELDS, STAGES
-
-        s, n, size, inner = of.layers[0].shape, len(x), x.shape[1], self.inner
-        layers, lanes_of_all = len(of.layers), lanes(s.heads // s.kv_heads * n)
-        attended = s.heads * s.head_dim
-        qkv = attended + 2 * s.kv_heads * s.head_dim
-        item, hidden = x.element_size(), reads.hidden
-        if hidden is None:
-            hidden = torch.zeros(reads.end - reads.tail, lanes_of_all)
-        normed, cos, sin = torch.empty_like(x), cos.contiguous(), sin.contiguous()
-        features = x.new_empty(n, len(taps) * size) if taps else None
-        memory, places = _places(
-            x,
-            {
-                "delta_at": size, "qkv_at": qkv, "q_at": attended, "attended_at": attended,
-                "gate_up_at": 2 * inner, "gated_at": inner,
-            },
-        )  # fmt: skip
-        table = list(self._rows)
-        for place, layer in enumerate(taps):
-            table[layer * LAYER_FIELDS + TAP] = place * size
-        numbers = torch.tensor(table, dtype=torch.int64)
-        fields = {
-            "layers_at": numbers.data_ptr(), "layers": layers, "n": n, "size": size,
-            "inner": inner, "heads": s.heads, "kv_heads": s.kv_heads, "dim": s.head_dim,
-            "capacity": cache.capacity, "start": start, "first": reads.first, "tail": reads.tail,
-            "end": reads.end, "lanes": lanes_of_all, "x_at": x.data_ptr(),
-            "normed_at": normed.data_ptr(), "cos_at": cos.data_ptr(), "sin_at": sin.data_ptr(),
-            "keys_at": cache.keys.data_ptr(), "values_at": cache.values.data_ptr(),
-            "layer_bytes": cache.keys.stride(0) * item, "hidden_at": hidden.data_ptr(),
-            "final_norm": of.final_norm.data_ptr(), "tap_step": len(taps) * size,
-            "taps_at": 0 if features is None else features.data_ptr(),
-        }  # fmt: skip
-        floats = of.kernels.scratch_floats(reads.end - reads.first, LANES, s.head_dim)
-        floats = max(floats, pair_sums(n, max(size, attended, inner)))
-        run(
-            fields | places,
-            STAGES * layers + 2,
-            floats,
-            x.dtype,
-            torch.get_num_threads(),
-            (x, normed, features, memory, hidden, cos, sin, numbers, cache.keys, cache.values),
-            of.eps,
-            s.head_dim**-0.5,
-        )
-        return normed, features
-
-
-def _places(x: Tensor, widths: dict[str, int]) -> tuple[Tensor, dict[str, int]]:
-    """One piece of memory for rows beside ``x [n, H]``, and where in it those of each of ``widths``
-    begin, on cache lines of their own.
-    """
-    item, room = x.element_size(), [-(-len(x) * width // 32) * 32 for width in widths.values()]
-    memory = x.new_empty(sum(room) + 32)
-    begin = -(-memory.data_ptr() // 64) * 64
-    at = {name: begin + item * sum(room[:i]) for i, name in enumerate(widths)}
-    return memory, at
 
 
 def _read_far(q: Tensor, cache: KVCache, layer: int, reads: Reads) -> tuple[Tensor, Tensor]:

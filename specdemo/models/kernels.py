@@ -28,7 +28,10 @@ from numba import carray
 from .lanes import silu_lanes, top_lanes, weigh_lanes
 from .vectors import LANES, float_of, fma, has_fma, narrow, pointer, products, size_of, widen
 
-__all__ = ["add_norm", "attend", "has_fma", "rotate_store", "scratch_floats", "silu_multiply"]
+__all__ = [
+    "add_norm", "attend", "has_fma", "merge_parts", "read_part", "rotate_store", "scratch_floats",
+    "silu_multiply", "write_part",
+]  # fmt: skip
 
 
 @numba.njit(nogil=True, error_model="numpy")
@@ -167,44 +170,41 @@ def _softmax(scores_at, far, top, top_at, total, total_at, slots, lanes):
     """
     for l in range(lanes):
         top[l] = far[l]
-    for s in range(slots):
-        for l in range(0, lanes, LANES):
-            top_lanes(scores_at + 4 * (s * lanes + l), top_at + 4 * l)
+    for l in range(0, lanes, LANES):
+        top_lanes(scores_at + 4 * l, 4 * lanes, slots, top_at + 4 * l)
     for l in range(lanes):
         hidden = far[l] == np.float32(-np.inf)
         far[l] = np.float32(0.0) if hidden else _exp(far[l] - top[l])
         total[l] = far[l]
-    for s in range(slots):
-        for l in range(0, lanes, LANES):
-            weigh_lanes(scores_at + 4 * (s * lanes + l), top_at + 4 * l, total_at + 4 * l)
+    for l in range(0, lanes, LANES):
+        weigh_lanes(scores_at + 4 * l, 4 * lanes, slots, top_at + 4 * l, total_at + 4 * l)
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def attend_part(
-    q_at, keys_at, values_at, out_at, hidden_at, far_at, far_lse_at, scratch_at,
+def read_part(
+    q_at, keys_at, values_at, hidden_at, far_lse_at, scratch_at, read_at,
     n, heads, kv_heads, dim, capacity, first, tail, end, all_lanes, scale, h, lane, lanes, like,
 ):  # fmt: skip
-    """:func:`attend` for key head ``h`` and the ``lanes`` lanes from ``lane`` on, of ``all_lanes``;
-    which lanes are taken together changes no bit.
+    """What :func:`attend` reads for key head ``h`` and the ``lanes`` lanes from ``lane`` on, of
+    ``all_lanes``; which lanes are taken together changes no bit.
+
+    Args:
+        read_at: float32 ``[dim + 3, lanes]``: sums of values by exp(score - top), their tops, the
+            sums of these exponentials, and how much of those everything farther away is.
     """
     group, slots = heads // kv_heads, end - first
     rows, block = min(group * n - lane, lanes), slots * dim
     queries = carray(pointer(q_at, like), (kv_heads, group * n, dim))
     keys = carray(pointer(keys_at, like), (kv_heads, capacity * dim))
     values = carray(pointer(values_at, like), (kv_heads, capacity * dim))
-    out = carray(pointer(out_at, like), (n, heads, dim))
-    hidden = carray(pointer(hidden_at, np.float32(0)), (end - tail, all_lanes))
-    far_out = carray(pointer(far_at, like), (kv_heads, group * n, dim))
+    hidden = carray(pointer(hidden_at, np.float32(0)), (max(end - tail, 0), all_lanes))
     far_lse = carray(pointer(far_lse_at, np.float32(0)), (kv_heads, group * n))
     floats = carray(pointer(scratch_at, np.float32(0)), scratch_floats(slots, lanes, dim))
-    at, wide = 4 * dim * lanes, dim * lanes
+    of_lanes = carray(pointer(read_at, np.float32(0)), (dim + 3, lanes))
+    wide = dim * lanes
     q_cols = floats[:wide].reshape((dim, lanes))
-    read = floats[wide : 2 * wide].reshape((dim, lanes))
-    scores = floats[2 * wide : 2 * wide + slots * lanes]
-    rest = floats[2 * wide + slots * lanes :]
-    stored, top = rest[:block], rest[block : block + lanes]
-    total, far = rest[block + lanes : block + 2 * lanes], rest[block + 2 * lanes :]
-    scores_at = scratch_at + 2 * at
+    scores, stored = floats[wide : wide + slots * lanes], floats[wide + slots * lanes :][:block]
+    scores_at = scratch_at + 4 * wide
     stored_at = scores_at + 4 * slots * lanes
     # 1) Scores, with queries as columns.
     q_cols[:, rows:] = np.float32(0.0)
@@ -217,22 +217,66 @@ def attend_part(
         for l in range(lanes):
             scores[(tail - first + s) * lanes + l] += hidden[s, lane + l]
     # 2) Probabilities.
+    top, total, far = of_lanes[dim], of_lanes[dim + 1], of_lanes[dim + 2]
     far[:] = np.float32(-np.inf)
-    if far_at:
+    if far_lse_at:
         far[:rows] = far_lse[h, lane : lane + rows]
-    top_at = stored_at + 4 * block
-    total_at = top_at + 4 * lanes
-    _softmax(scores_at, far, top, top_at, total, total_at, slots, lanes)
+    top_at = read_at + 4 * wide
+    _softmax(scores_at, far, top, top_at, total, top_at + 4 * lanes, slots, lanes)
     # 3) Values.
     _to_float(values[h, first * dim : end * dim], stored)
-    products(scores_at, stored_at, scratch_at + at, slots, lanes, dim, 1, dim)
-    for l in range(rows):
+    products(scores_at, stored_at, read_at, slots, lanes, dim, 1, dim)
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def write_part(read_at, out_at, far_at, n, heads, kv_heads, dim, h, lane, lanes, like):
+    """What :func:`read_part` has read, and what was read elsewhere, as the attention's rows."""
+    group = heads // kv_heads
+    out = carray(pointer(out_at, like), (n, heads, dim))
+    far_out = carray(pointer(far_at, like), (kv_heads, group * n, dim))
+    read = carray(pointer(read_at, np.float32(0)), (dim + 3, lanes))
+    for l in range(min(group * n - lane, lanes)):
         g, i = (lane + l) // n, (lane + l) % n
+        far, total = read[dim + 2, l], read[dim + 1, l]
         for d in range(dim):
             v = read[d, l]
-            if far[l] > np.float32(0.0):
-                v = fma(far[l], widen(far_out[h, lane + l, d]), v)
-            out[i, h * group + g, d] = narrow(v / total[l], like)
+            if far > np.float32(0.0):
+                v = fma(far, widen(far_out[h, lane + l, d]), v)
+            out[i, h * group + g, d] = narrow(v / total, like)
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def merge_parts(read_at, step, chunks_at, most, n, dim, lane, lanes):
+    """Into the first of ``most + 1`` results of :func:`read_part`, ``step`` bytes apart: that of a
+    row's last positions, and those of the chunks before, of which each row takes its first
+    ``chunks [n]``, in order. A chunk that a row does not take adds an exact zero.
+    """
+    chunks = carray(pointer(chunks_at, np.int64(0)), n)
+    near = carray(pointer(read_at, np.float32(0)), (dim + 3, lanes))
+    top, total, share = np.empty(lanes, np.float32), np.zeros(lanes, np.float32), near[dim + 2]
+    top[:] = near[dim]
+    taken = np.empty(lanes, np.int64)
+    for l in range(lanes):
+        taken[l] = chunks[(lane + l) % n]
+    for c in range(1, most + 1):
+        part = carray(pointer(read_at + c * step, np.float32(0)), (dim + 3, lanes))
+        for l in range(lanes):
+            if c <= taken[l]:
+                top[l] = max(top[l], part[dim, l])
+    read = np.zeros((dim, lanes), np.float32)
+    for c in range(1, most + 2):  # the last positions come last
+        own = c > most
+        part = carray(pointer(read_at + (0 if own else c) * step, np.float32(0)), (dim + 3, lanes))
+        for l in range(lanes):
+            known = own or c <= taken[l]
+            share[l] = _exp(part[dim, l] - top[l]) if known else np.float32(0.0)
+            total[l] = fma(share[l], part[dim + 1, l], total[l])
+        for d in range(dim):
+            for l in range(lanes):
+                read[d, l] = fma(share[l], part[d, l], read[d, l])
+    near[:dim] = read
+    near[dim + 1] = total
+    share[:] = np.float32(0.0)
 
 
 @numba.njit(nogil=True, error_model="numpy", cache=True)
@@ -250,16 +294,18 @@ def attend(
             0: what each lane has read elsewhere; it joins as one more key. -inf: nothing.
         scratch_at: float32, see :func:`scratch_floats`, aligned to 64 bytes.
     """
+    read_at = scratch_at + 4 * scratch_floats(end - first, lanes, dim)
     for h in range(kv_heads):
-        attend_part(
-            q_at, keys_at, values_at, out_at, hidden_at, far_at, far_lse_at, scratch_at,
+        read_part(
+            q_at, keys_at, values_at, hidden_at, far_lse_at, scratch_at, read_at,
             n, heads, kv_heads, dim, capacity, first, tail, end, lanes, scale, h, 0, lanes, like,
         )  # fmt: skip
+        write_part(read_at, out_at, far_at, n, heads, kv_heads, dim, h, 0, lanes, like)
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def scratch_floats(slots, lanes, dim):
-    """Floats of :func:`attend`'s scratch: queries and results as columns, scores, keys or values of
-    one head, and three numbers a lane.
+    """Floats of scratch memory of :func:`read_part`: queries as columns, scores, keys or values of
+    one head. :func:`attend` takes ``(dim + 3) * lanes`` more behind them, for what is read.
     """
-    return 2 * dim * lanes + slots * (lanes + dim) + 3 * lanes
+    return dim * lanes + slots * (lanes + dim)

@@ -113,34 +113,42 @@ def silu_lanes(context, gate, up, out, like):
 
 
 @intrinsic
-def top_lanes(context, scores, top):
-    """``top = max(top, scores)``, float32."""
+def top_lanes(context, scores, step, count, top):
+    """``top = max(top, scores)`` over ``count`` vectors, ``step`` bytes apart; float32."""
 
     def build(target, b, signature, arguments):
-        code = Code(b, True)
-        score, most = (code.read(at) for at in arguments)
-        code.store(
-            arguments[1],
-            ir.Constant(I64, 0),
-            b.select(b.fcmp_ordered(">", score, most), score, most),
-        )
+        scores, step, count, top = arguments
+        code, nothing = Code(b, True), ir.Constant(I64, 0)
+        most = cgutils.alloca_once_value(b, code.read(top))
+        with cgutils.for_range(b, count) as loop:
+            score, before = code.load(scores, b.mul(loop.index, step), FLOATS, 4), b.load(most)
+            b.store(b.select(b.fcmp_ordered(">", score, before), score, before), most)
+        code.store(top, nothing, b.load(most))
         return target.get_dummy_value()
 
-    return types.void(types.int64, types.int64), build
+    return types.void(*[types.int64] * 4), build
 
 
 @intrinsic
-def weigh_lanes(context, scores, top, total):
-    """``scores = exp(scores - top)``, 0 for -inf, and ``total`` more by that; float32."""
+def weigh_lanes(context, scores, step, count, top, total):
+    """``scores = exp(scores - top)``, 0 for -inf, and ``total`` more by these, of ``count`` vectors
+    of scores, ``step`` bytes apart; float32.
+    """
 
     def build(target, b, signature, arguments):
+        scores, step, count, top, total = arguments
         code, nothing = Code(b, True), ir.Constant(I64, 0)
-        score, most, before = (code.read(at) for at in arguments)
-        p = code.exp(b.fsub(score, most))
-        hidden = b.fcmp_ordered("==", score, code.floats(float("-inf")))
-        p = b.select(hidden, code.floats(0.0), p)
-        code.store(arguments[0], nothing, p)
-        code.store(arguments[2], nothing, b.fadd(before, p))
+        most, total_at = code.read(top), total
+        total = cgutils.alloca_once_value(b, code.read(total_at))
+        with cgutils.for_range(b, count) as loop:
+            place = b.mul(loop.index, step)
+            score = code.load(scores, place, FLOATS, 4)
+            p = code.exp(b.fsub(score, most))
+            hidden = b.fcmp_ordered("==", score, code.floats(float("-inf")))
+            p = b.select(hidden, code.floats(0.0), p)
+            code.store(scores, place, p)
+            b.store(b.fadd(b.load(total), p), total)
+        code.store(total_at, nothing, b.load(total))
         return target.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), build
+    return types.void(*[types.int64] * 5), build

@@ -32,7 +32,7 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 LANES = 16  # floats of a vector; processors with shorter registers use several for one
 CPU_FEATURES = binding.get_host_cpu_features()
 # vectors side by side, each with this many sums at once: as many as fit the registers
-TILES = ((3, 4), (2, 8), (1, 8)) if CPU_FEATURES.get("avx512f") else ((1, 4),) * 3
+TILES = ((3, 4), (2, 8), (1, 16)) if CPU_FEATURES.get("avx512f") else ((1, 4),) * 3
 
 _F32 = ir.FloatType()
 _I32, _I64 = ir.IntType(32), ir.IntType(64)

@@ -17,13 +17,23 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .dots import INT4, group_sums, product
-from .kernels import add_norm, attend_part, rotate_store, silu_multiply
+from .kernels import (
+    add_norm,
+    merge_parts,
+    read_part,
+    rotate_store,
+    scratch_floats,
+    silu_multiply,
+    write_part,
+)
 from .vectors import CPU_FEATURES, LANES, pointer, size_of
 
-__all__ = ["COUNTERS", "FIELDS", "LAYER_FIELDS", "STAGES", "run_pass"]
+__all__ = ["CHUNK", "COUNTERS", "FIELDS", "LAYER_FIELDS", "STAGES", "WIDE", "run_pass"]
 
 COUNTERS = 16  # int64 of a stage's two counters, which have cache lines of their own
-STAGES = 8  # of a layer; after the last one two more
+STAGES = 9  # of a layer; after the last one two more
+CHUNK = 256  # slots of a far part; as many as fit a core's cache, and enough parts for all threads
+WIDE = 3 * LANES  # lanes of a far part, whose keys and values are read once for all of them
 # What a job is, in order; ``*_at`` are addresses.
 FIELDS = (
     "layers_at", "layers", "counters_at", "n", "size", "inner", "heads", "kv_heads", "dim",
@@ -31,6 +41,7 @@ FIELDS = (
     "qkv_at", "q_at", "attended_at", "gate_up_at", "gated_at", "cos_at", "sin_at", "keys_at",
     "values_at", "layer_bytes", "hidden_at", "scratch_at", "scratch_bytes", "final_norm",
     "taps_at", "tap_step", "head", "head_scales", "head_kind", "head_outs", "logits_at",
+    "far_chunks", "chunks_at", "parts_at",
 )  # fmt: skip
 # Of a layer: norms and biases, 0 for none; where its output goes among the taps, -1 for nowhere;
 # then each product's weights, scales and kind.
@@ -149,20 +160,75 @@ def _rotate(
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _attend(
+def _attend_far(
     counter, q, keys, values, attended, hidden, scratch, n, heads, kv_heads, dim, capacity, first,
-    tail, end, lanes, scale, like,
+    tail, end, lanes, scale, most, chunks, results, like,
 ):  # fmt: skip
-    """A stage: :func:`.kernels.attend`, a vector of lanes of a key head a part."""
-    parts, done = kv_heads * (lanes // LANES), 0
+    """Two stages: attention where rows also read the first ``most`` chunks of
+    :data:`CHUNK` slots, of which row ``i`` takes ``chunks[i]``. A part is some lanes of a key head
+    in a chunk, or in the slots from ``first`` on; the second stage merges them. ``results`` has
+    room for all of :func:`.kernels.read_part`.
+    """
+    groups = (lanes + WIDE - 1) // WIDE
+    step = 4 * kv_heads * lanes * (dim + 3)
+    parts, done = (most + 1) * kv_heads * groups, 0
     while True:
         i = _add(counter, 1)
         if i >= parts:
             break
-        attend_part(
-            q, keys, values, attended, hidden, 0, 0, scratch, n, heads, kv_heads, dim, capacity,
-            first, tail, end, lanes, scale, i % kv_heads, i // kv_heads * LANES, LANES, like,
+        chunk, h, lane = i // groups // kv_heads, i // groups % kv_heads, i % groups * WIDE
+        to = results + chunk * step + 4 * (h * lanes + lane) * (dim + 3)
+        begin, seen, stop = first, tail, end
+        if chunk:
+            begin, stop = (chunk - 1) * CHUNK, chunk * CHUNK
+            seen = stop
+        read_part(
+            q, keys, values, hidden, 0, scratch, to, n, heads, kv_heads, dim, capacity, begin,
+            seen, stop, lanes, scale, h, lane, min(lanes - lane, WIDE), like,
         )  # fmt: skip
+        done += 1
+    _join(counter, done, parts)
+    counter += 128
+    parts, done = kv_heads * groups, 0
+    while True:
+        i = _add(counter, 1)
+        if i >= parts:
+            break
+        h, lane = i // groups, i % groups * WIDE
+        size = min(lanes - lane, WIDE)
+        read = results + 4 * (h * lanes + lane) * (dim + 3)
+        merge_parts(read, step, chunks, most, n, dim, lane, size)
+        write_part(read, attended, 0, n, heads, kv_heads, dim, h, lane, size, like)
+        done += 1
+    _join(counter, done, parts)
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _attend(
+    counter, q, keys, values, attended, hidden, scratch, n, heads, kv_heads, dim, capacity, first,
+    tail, end, lanes, scale, most, chunks, results, like,
+):  # fmt: skip
+    """A stage: :func:`.kernels.attend`, a vector of lanes of a key head a part; two stages where
+    rows read far slots, see :func:`_attend_far`.
+    """
+    if most:
+        _attend_far(
+            counter, q, keys, values, attended, hidden, scratch, n, heads, kv_heads, dim, capacity,
+            first, tail, end, lanes, scale, most, chunks, results, like,
+        )  # fmt: skip
+        return
+    parts, done = kv_heads * (lanes // LANES), 0
+    read = scratch + 4 * scratch_floats(end - first, LANES, dim)
+    while True:
+        i = _add(counter, 1)
+        if i >= parts:
+            break
+        h, lane = i % kv_heads, i // kv_heads * LANES
+        read_part(
+            q, keys, values, hidden, 0, scratch, read, n, heads, kv_heads, dim, capacity, first,
+            tail, end, lanes, scale, h, lane, LANES, like,
+        )  # fmt: skip
+        write_part(read, attended, 0, n, heads, kv_heads, dim, h, lane, LANES, like)
         done += 1
     _join(counter, done, parts)
 
@@ -176,7 +242,7 @@ def run_pass(job_at, thread, eps, scale, like):
             layers it is the head's product of the rows ``normed [n, size]`` alone.
         thread: its number, which says where its scratch memory is.
     """
-    job = carray(pointer(job_at, np.int64(0)), 39)
+    job = carray(pointer(job_at, np.int64(0)), 42)
     layers, counter, n, size, inner = job[1], job[2], job[3], job[4], job[5]
     heads, kv_heads, dim, capacity, start = job[6], job[7], job[8], job[9], job[10]
     first, tail, end, lanes = job[11], job[12], job[13], job[14]
@@ -213,9 +279,9 @@ def run_pass(job_at, thread, eps, scale, like):
                 counter += 128
                 _attend(
                     counter, q, keys, values, attended, hidden, scratch, n, heads, kv_heads, dim,
-                    capacity, first, tail, end, lanes, scale, like,
+                    capacity, first, tail, end, lanes, scale, job[39], job[40], job[41], like,
                 )  # fmt: skip
-                counter += 128
+                counter += 256
                 source, k = attended, heads * dim
             elif step == 2:
                 out, outs, gate = gate_up, 2 * inner, gated
