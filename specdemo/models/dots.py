@@ -28,6 +28,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from .lanes import F32, FLOATS, I16, I32, I64, INTS, SHORTS, Code
@@ -139,6 +140,16 @@ class _Dots(Code):
                 sum_at = self.b.add(times(i, 4), times(sums_step, r))
                 row[v] = self.fma(least, self.splat(self.load(sums, sum_at, F32, 4)), row[v])
 
+    def prefetch(self, address):
+        """Begin to bring the cache line at ``address`` to the second level; it may be anywhere."""
+        at = self.b.inttoptr(address, ir.PointerType(ir.IntType(8)))
+        numbers = [ir.Constant(I32, x) for x in (0, 2, 1)]  # to read, second level, data
+        kinds = [at.type, I32, I32, I32]
+        f = cgutils.get_or_insert_function(
+            self.b.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0i8"
+        )
+        self.b.call(f, [at, *numbers])
+
     def dot(self, total, weights, inputs):
         """``total`` and the products of a pair."""
         if not self.native:
@@ -152,16 +163,17 @@ def _make_tile(kind: int, rows: int, vectors: int):
     """The outputs of ``vectors`` vectors in ``rows`` rows, kept in registers.
 
     A step of the loop is a pair of inputs in bfloat16 and a group of :data:`GROUP` in whole
-    numbers.
+    numbers. In bfloat16 several rows bring a cache line from ``ahead`` on nearer with every step:
+    what follows in memory then arrives while they compute.
     """
     pairs = 1 if kind == BF16 else GROUP // 2
     step_bytes = _STEP_BYTES[kind]
     numbers = {BF16: 0, INT4: 2, INT8: 1}[kind]  # vectors of scales and minima a group
 
     @intrinsic
-    def tile(context, w, scales, x, sums, out, steps, x_step, sums_step, out_step, like):
+    def tile(context, w, scales, x, sums, out, steps, x_step, sums_step, out_step, ahead, like):
         def build(target, b, signature, arguments):
-            w, scales, x, sums, out, steps, x_step, sums_step, out_step, _ = arguments
+            w, scales, x, sums, out, steps, x_step, sums_step, out_step, ahead, _ = arguments
             code = _Dots(b, signature.args[-1] == types.float32)
             zero = ir.Constant(FLOATS, None)
 
@@ -180,6 +192,8 @@ def _make_tile(kind: int, rows: int, vectors: int):
             places = [b.add(at, times(times(steps, step_bytes), v)) for v in range(vectors)]
             row_at = [b.add(x, times(x_step, r)) for r in range(rows)]
             part = [[zero] * vectors if numbers else list(row) for row in totals]
+            if kind == BF16 and rows > 1:
+                code.prefetch(b.add(ahead, at))
             for pair in range(pairs):
                 weights = [code.weights(kind, w, place, pair) for place in places]
                 pair_at = b.add(x_at, ir.Constant(I64, 4 * pair))
@@ -204,7 +218,7 @@ def _make_tile(kind: int, rows: int, vectors: int):
                     code.store(out, place, part[r][v])
             return target.get_dummy_value()
 
-        return types.void(*[types.int64] * 9, like), build
+        return types.void(*[types.int64] * 10, like), build
 
     return tile
 
@@ -234,27 +248,30 @@ def _make_product(kind: int, shapes: tuple[_Tile, ...], single):
     step_bytes, scale_bytes = _STEP_BYTES[kind], _SCALE_BYTES[kind]
 
     @numba.njit(nogil=True, error_model="numpy")
-    def take(w, scales, x, sums, out, steps, count, x_step, sums_step, out_step, width, r, n, like):
-        whole = count // vectors * vectors
-        while r + taken <= n:
-            x_r, sums_r, out_r = x + r * x_step, sums + r * sums_step, out + r * out_step
-            for v in range(0, whole, vectors):
+    def take(
+        w, scales, x, sums, out, steps, count, x_step, sums_step, out_step, width, r, n, after, like
+    ):
+        whole, end = count // vectors * vectors, r + (n - r) // taken * taken
+        for v in range(0, whole if end > r else 0, vectors):
+            w_v, scales_v = w + v * steps * step_bytes, scales + v * steps * scale_bytes
+            ahead = after if v + vectors == whole else w_v + vectors * steps * step_bytes
+            for i in range(r, end, taken):
                 tile(
-                    w + v * steps * step_bytes, scales + v * steps * scale_bytes, x_r, sums_r,
-                    out_r + v * width, steps, x_step, sums_step, out_step, like,
+                    w_v, scales_v, x + i * x_step, sums + i * sums_step,
+                    out + i * out_step + v * width, steps, x_step, sums_step, out_step, ahead, like,
                 )  # fmt: skip
-            for v in range(whole, count):
-                for i in range(taken):
-                    single(
-                        w + v * steps * step_bytes, scales + v * steps * scale_bytes,
-                        x_r + i * x_step, sums_r + i * sums_step, out_r + i * out_step + v * width,
-                        steps, x_step, sums_step, out_step, like,
-                    )  # fmt: skip
-            r += taken
+                ahead += steps * step_bytes
+        for v in range(whole, count):
+            for i in range(r, end):
+                single(
+                    w + v * steps * step_bytes, scales + v * steps * scale_bytes,
+                    x + i * x_step, sums + i * sums_step, out + i * out_step + v * width,
+                    steps, x_step, sums_step, out_step, 0, like,
+                )  # fmt: skip
         if not last:
             rest(
-                w, scales, x, sums, out, steps, count, x_step, sums_step, out_step, width, r, n,
-                like,
+                w, scales, x, sums, out, steps, count, x_step, sums_step, out_step, width, end, n,
+                after, like,
             )  # fmt: skip
 
     return take
@@ -276,9 +293,10 @@ def _pairs_of(like):
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def product(kind, w, scales, x, sums, out, n, k, outs, first, last, like):
+def product(kind, w, scales, x, sums, out, n, k, outs, first, last, after, like):
     """The outputs of the vectors from ``first`` to before ``last``, of ``outs / 16``: ``out [n,
-    outs] = x [n, k] @ weights.T``. ``sums`` are of :func:`group_sums`, for ``INT4``.
+    outs] = x [n, k] @ weights.T``. ``sums`` are of :func:`group_sums`, for ``INT4``; ``after`` is
+    the address of the weights that this thread reads next.
     """
     width = size_of(like)
     x_step, out_step, count = k * width, outs * width, last - first
@@ -288,19 +306,22 @@ def product(kind, w, scales, x, sums, out, n, k, outs, first, last, like):
             steps = k // 2
             _pairs(
                 w + first * steps * 64, scales, x, sums, out, steps, count, x_step, 0, out_step,
-                LANES * width, 0, n, like,
+                LANES * width, 0, n, after,
+                like,
             )  # fmt: skip
         return
     steps = k // GROUP
     if kind == INT4:
         _four_bits(
             w + first * steps * 256, scales + first * steps * 128, x, sums, out, steps, count,
-            x_step, 4 * steps, out_step, LANES * width, 0, n, like,
+            x_step, 4 * steps, out_step, LANES * width, 0, n, after,
+                like,
         )  # fmt: skip
     else:
         _eight_bits(
             w + first * steps * 512, scales + first * steps * 64, x, sums, out, steps, count,
-            x_step, 0, out_step, LANES * width, 0, n, like,
+            x_step, 0, out_step, LANES * width, 0, n, after,
+                like,
         )  # fmt: skip
 
 

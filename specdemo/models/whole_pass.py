@@ -93,30 +93,38 @@ def _join(counter, done, parts):
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, like):
+def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_w, like):
     """A stage: ``out [n, outs] = x [n, k] @ weights.T``, and where ``gated`` is not 0 ``gated [n,
     outs / 2] = silu(gate) * up`` of its halves. A thread that has made a part of both goes on with
-    it: rows come slowly from another core.
+    it: rows come slowly from another core. A part is taken before the one in hand is begun, so that
+    its weights can be on their way; behind the last one come those at ``next_w``.
     """
     vectors, sides = outs // LANES, 2 if gated else 1
     of_side = vectors // sides
     # enough parts to share them out evenly, each long enough to be worth taking
     size = 8 if of_side >= 128 else 4
     parts, done = (of_side + size - 1) // size, 0
-    while True:
-        part = _add(counter, 1)
-        if part >= parts:
-            break
+    vector = k * 32  # bytes of a vector's weights, in bfloat16
+    part = _add(counter, 1)
+    while part < parts:
+        following = _add(counter, 1)
         if kind == INT4 and not done:
             group_sums(x, scratch, n, k, like)
         first = part * size
         last = min(first + size, of_side)
         for side in range(sides):
-            skip = side * of_side
-            product(kind, w, scales, x, scratch, out, n, k, outs, skip + first, skip + last, like)
+            skip, after = side * of_side, w + following * size * vector
+            if side + 1 < sides:
+                after = w + (of_side + first) * vector
+            elif following >= parts:
+                after = next_w
+            product(
+                kind, w, scales, x, scratch, out, n, k, outs, skip + first, skip + last, after, like
+            )
         if gated:
             silu_multiply(out, gated, n, outs // 2, first * LANES, last * LANES, like)
         done += 1
+        part = following
     _join(counter, done, parts)
 
 
@@ -288,6 +296,13 @@ def run_pass(job_at, thread, eps, scale, like):
             else:
                 source, k = gated, inner
             if w:
-                _product(counter, w, scales, kind, source, out, n, k, outs, gate, scratch, like)
+                if step < 3:
+                    following = t[9 + 3 * step] if layer < layers else np.int64(0)
+                else:
+                    following = table[layer + 1][6] if layer + 1 < layers else job[34]
+                _product(
+                    counter, w, scales, kind, source, out, n, k, outs, gate, scratch, following,
+                    like,
+                )  # fmt: skip
             counter += 128
         tap = taps + t[5] * width if t[5] >= 0 else 0
