@@ -49,6 +49,7 @@ PROMPTS = (
     "Describe the water cycle to a ten-year-old.",
 )
 GRAPH_LIMIT, PRETEND_LIMIT, PRETEND_TOKENS = 20, 1, 4
+FORCED, FORCED_TOKENS = 6.5, 256  # tokens a round, and of an answer, with --shape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +102,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --graphs and without a GPU: the same steps on a made-up accelerator, which finds"
         f" faults but measures nothing (default: {PRETEND_LIMIT} prompt, {PRETEND_TOKENS} tokens)",
     )
+    _add_shape_arguments(parser)
+
+
+def _add_shape_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--shape",
+        metavar="NAME",
+        help="instead: what a round takes outside passes, for random weights of a known model's"
+        " shape (smollm2-135m, qwen3-0.6b, qwen3-4b, qwen3-8b, llama3-8b), in the first of"
+        " --dtypes",
+    )
+    add(
+        "--force-tokens-per-round",
+        type=float,
+        metavar="T",
+        help=f"with --shape: tokens that a round's draft brings (default: {FORCED})",
+    )
 
 
 def device_main(args: argparse.Namespace) -> int:
@@ -110,6 +129,10 @@ def device_main(args: argparse.Namespace) -> int:
 
     if args.pretend and not args.graphs:
         raise UserError("--pretend goes with --graphs.")
+    if args.force_tokens_per_round is not None and not args.shape:
+        raise UserError("--force-tokens-per-round goes with --shape.")
+    if args.shape:
+        return _shape(args)
     limit = PRETEND_LIMIT if args.pretend else GRAPH_LIMIT if args.graphs else 10
     args.limit = limit if args.limit is None else args.limit
     if args.max_new_tokens is None:
@@ -151,6 +174,31 @@ def _publish(report: dict[str, Any], out: str | None) -> None:
     print(text)
     if out:
         write_output(Path(out), text, "The report")
+
+
+def _shape(args: argparse.Namespace) -> int:
+    """The report of ``--shape``."""
+    import torch
+
+    from ..engine.load import make_engine
+    from ..models.load import DTYPES, default_device
+    from .overhead import overhead
+    from .shapes import random_pair
+
+    tokens, name = args.max_new_tokens or FORCED_TOKENS, args.dtypes.split(",")[0].strip()
+    if args.graphs or name not in DTYPES or tokens < 2:
+        raise UserError(
+            f"--shape takes one of the number types {', '.join(DTYPES)}, at least 2 new tokens, and"
+            " no --graphs."
+        )
+    if args.out:
+        check_output(Path(args.out), "The report")
+    device = torch.device(args.device) if args.device else default_device()
+    engine = make_engine(random_pair(args.shape, DTYPES[name], device))
+    forced = FORCED if args.force_tokens_per_round is None else args.force_tokens_per_round
+    report = {"hardware": engine.hardware(), "dtype": name}
+    _publish(report | overhead(engine, args.shape, forced, tokens), args.out)
+    return 0
 
 
 def _graphs(args: argparse.Namespace, methods: list[str], prompts: list[str]) -> int:
