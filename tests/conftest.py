@@ -18,7 +18,9 @@ from tiny_models import make_tiny_target, make_tiny_tokenizer  # noqa: E402
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # fixture -> the marker of every test that uses it
-MARKERS = {"browser": "browser", "loaded_bf16": "real", "loaded_fp32": "real"}
+MARKERS = {"browser": "browser"} | dict.fromkeys(
+    ("loaded_bf16", "loaded_fp32", "loaded_int4"), "real"
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,6 +114,12 @@ def loaded_fp32():
     return _real("fp32")
 
 
+@pytest.fixture(scope="session")
+def loaded_int4():
+    """The embedded pair's target with the file's own 4-bit weights."""
+    return _real("int4")
+
+
 def _engine(loaded):
     """Measured in one turn: no test of a race rests on how dear a pass is. The widths that agree
     are found as always.
@@ -133,3 +141,8 @@ def engine_bf16(loaded_bf16):
 @pytest.fixture(scope="session")
 def engine_fp32(loaded_fp32):
     return _engine(loaded_fp32)
+
+
+@pytest.fixture(scope="session")
+def engine_int4(loaded_int4):
+    return _engine(loaded_int4)
