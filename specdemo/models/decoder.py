@@ -257,8 +257,8 @@ class DecoderLayer:
         :mod:`.layers`.
 
         Args:
-            shared: make the module's weights views of the fused ones, so that nothing is stored
-                twice where the module stays in use.
+            shared: where a product keeps the fused weight as it is, make the module's weights views
+                of it, so that nothing is stored twice while the module stays in use.
             bits: of the weights of products, see :class:`.linear.Linear`.
 
         Raises:
@@ -270,7 +270,10 @@ class DecoderLayer:
             raise AttributeError("biases in its MLP")
 
         def product(*projections: torch.nn.Linear) -> Linear:
-            return Linear(fuse(projections, shared), device, dtype, bits)
+            made = Linear(fuse(projections), device, dtype, bits)
+            if shared and made.weight is not None and len(projections) > 1:
+                share(projections, made.weight)
+            return made
 
         def norm(part: Any) -> torch.Tensor:
             return part.weight.detach().to(device, dtype)
@@ -346,15 +349,15 @@ def rows_of_heads(x: torch.Tensor, n: int) -> torch.Tensor:
     return x.view(kv_heads, group, n, dim).permute(2, 0, 1, 3).reshape(n, kv_heads * group * dim)
 
 
-def fuse(projections: tuple[torch.nn.Linear, ...], shared: bool = False) -> torch.Tensor:
-    """The projections' weights as one ``[sum of out, in]``; where ``shared``, they become views of
-    it.
-    """
+def fuse(projections: tuple[torch.nn.Linear, ...]) -> torch.Tensor:
+    """The projections' weights as one ``[sum of out, in]``."""
     if len(projections) == 1:
         return projections[0].weight.detach()
-    weight = torch.cat([p.weight.detach() for p in projections])
-    if shared:
-        pieces = weight.split([p.out_features for p in projections])
-        for projection, piece in zip(projections, pieces, strict=True):
-            projection.weight.data = piece
-    return weight
+    return torch.cat([p.weight.detach() for p in projections])
+
+
+def share(projections: tuple[torch.nn.Linear, ...], weight: torch.Tensor) -> None:
+    """Make the projections' weights views of ``weight``, which :func:`fuse` made of them."""
+    pieces = weight.split([p.out_features for p in projections])
+    for projection, piece in zip(projections, pieces, strict=True):
+        projection.weight.data = piece

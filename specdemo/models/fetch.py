@@ -109,13 +109,18 @@ def drafter_folder(place: str, progress: Progress | None = None) -> Path:
     return Path(place)
 
 
+def find_drafter(place: str) -> Path | None:
+    """The folder of a drafter named in models.yaml if it is on this computer, without touching the
+    network.
+    """
+    if place.startswith("hub:"):
+        return _hub_local(*_repo(place))
+    return Path(place) if (Path(place) / "config.json").is_file() else None
+
+
 def drafter_present(place: str) -> bool:
     """Whether a drafter named in models.yaml is on this computer."""
-    return (
-        _hub_local(*_repo(place)) is not None
-        if place.startswith("hub:")
-        else (Path(place) / "config.json").is_file()
-    )
+    return find_drafter(place) is not None
 
 
 # -- the hub ---------------------------------------------------------------------------------------

@@ -68,20 +68,8 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
     """All pairs by id, in the order of the file (default: the one SPECDEMO_MODELS names, or
     models.yaml beside app.py). Those that an engine serves are left out on a public Space.
     """
-    named = path or os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml"
-    path = given_path(named, "The list of models")
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
-            " app.py, or where SPECDEMO_MODELS says."
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
-        ) from None
-    entries = data.get("pairs") if isinstance(data, dict) else None
+    path = given_path(path or models_file(), "The list of models")
+    entries = read_models(path).get("pairs")
     if not isinstance(entries, dict) or not entries:
         raise UserError(
             f"{path} has no “pairs:” with entries; see the comment at the top of the file that came"
@@ -95,6 +83,31 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
             )
     pairs = {name: _pair(name, entry, path) for name, entry in entries.items()}
     return {name: pair for name, pair in pairs.items() if not pair.engine or attach_allowed()}
+
+
+def models_file() -> str | Path:
+    """The list of models: the one SPECDEMO_MODELS names, or models.yaml beside app.py."""
+    return os.environ.get("SPECDEMO_MODELS") or ROOT / "models.yaml"
+
+
+def read_models(path: Path) -> dict[Any, Any]:
+    """The list of models as it stands in the file; empty where it is no mapping.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
+            " app.py, or where SPECDEMO_MODELS says."
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
+        ) from None
+    return data if isinstance(data, dict) else {}
 
 
 def get_pair(id: str, path: str | Path | None = None) -> Pair:
