@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 ZERO_GPU = bool(os.environ.get("SPACES_ZERO_GPU"))
@@ -40,6 +42,22 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         help="of the targets: bfloat16 where it is native, else float32, if not said; int4: weights"
         " of 4 bits, on a CPU",
     )
+    parser.add_argument(
+        "--target",
+        metavar="DIR_OR_ID",
+        help="a target of your own as the first pair: a folder, or a hub id owner/name",
+    )
+    parser.add_argument(
+        "--drafter",
+        metavar="DIR_OR_ID",
+        help="a drafter's folder or hub id for that target, or for the first pair",
+    )
+    parser.add_argument(
+        "--thinking",
+        choices=("on", "off"),
+        help="turn the thinking mode of that target on or off, where its chat template knows"
+        " enable_thinking",
+    )
     args = parser.parse_args(words)
     if args.port is not None and not 1 <= args.port <= 65_535:
         parser.error(f"--port must be from 1 to 65535, not {args.port}")
@@ -59,7 +77,11 @@ if ZERO_GPU:
 
 from specdemo.errors import UserError, first_line  # noqa: E402
 from specdemo.ui.backend import Backend, ZeroGpuBackend  # noqa: E402
+from specdemo.ui.controls import Limits  # noqa: E402
 from specdemo.ui.page import build_demo, launch_options  # noqa: E402
+
+if TYPE_CHECKING:
+    from specdemo.models.pairs import Pair
 
 
 def zero_gpu_backend() -> ZeroGpuBackend:
@@ -72,8 +94,29 @@ def zero_gpu_backend() -> ZeroGpuBackend:
     return ZeroGpuBackend(spaces.GPU(duration=gpu_seconds)(worker.stream))
 
 
+def own_pairs() -> dict[str, Pair]:
+    """The pair that the options name, if they do, by its id."""
+    given = (options.target, options.drafter, options.thinking)
+    if not any(given):
+        return {}
+    if ZERO_GPU:
+        raise UserError("On ZeroGPU the pair is the first one of models.yaml; name it there.")
+    from specdemo.commands.options import thinking_of
+    from specdemo.models.own_pair import chosen_pair
+    from specdemo.models.pairs import load_pairs
+
+    first = next(iter(load_pairs()))
+    pair = chosen_pair(first, options.target, options.drafter, thinking_of(options.thinking))
+    return {pair.id: pair}
+
+
 try:
-    demo = build_demo(zero_gpu_backend() if ZERO_GPU else Backend(options.dtype))
+    own, limits = own_pairs(), Limits.from_env()
+    demo = build_demo(
+        zero_gpu_backend() if ZERO_GPU else Backend(options.dtype, own),
+        # who comes through a shared link seems to be on this machine
+        limits=replace(limits, own_models=limits.own_models and not options.share),
+    )
 except UserError as error:  # models.yaml
     sys.exit(f"app.py: {error}")
 

@@ -16,7 +16,8 @@ from test_attached_failures import DRAFT, PLAIN
 from specdemo.__main__ import main
 from specdemo.errors import UserError
 from specdemo.models.fetch import target_folder
-from specdemo.models.pairs import load_pairs, with_drafter
+from specdemo.models.own_pair import with_drafter
+from specdemo.models.pairs import load_pairs
 from specdemo.models.served import KINDS, Served
 from specdemo.models.status import status_of
 from specdemo.request import Request

@@ -229,7 +229,7 @@ def test_shards_and_tied_heads_load(tiny_loaded, tmp_path):
 
 
 def test_a_drafter_folder_on_the_command_line_takes_the_diffusion_role(tiny_loaded, tmp_path):
-    from specdemo.models.pairs import with_drafter
+    from specdemo.models.own_pair import with_drafter
 
     folder = save_diffusion_lm(tmp_path / "d", "Dream", make_tiny_tokenizer())
     pair = dataclasses.replace(tiny_loaded.pair, drafters={"block": "a", "ar": "b"})

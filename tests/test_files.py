@@ -14,7 +14,8 @@ from specdemo.__main__ import main
 from specdemo.errors import UserError
 from specdemo.files import atomic_write, check_output
 from specdemo.models.fetch import find_target
-from specdemo.models.pairs import get_pair, load_pairs, with_drafter
+from specdemo.models.own_pair import with_drafter
+from specdemo.models.pairs import get_pair, load_pairs
 from specdemo.paths import ROOT, cache_root, given_path
 
 TRACE = ROOT / "assets" / "traces" / "ar.json"

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from specdemo.errors import UserError
-from specdemo.models.pairs import get_pair, load_pairs, with_drafter
+from specdemo.models.own_pair import with_drafter
+from specdemo.models.pairs import get_pair, load_pairs
 from specdemo.models.status import pair_status
 
 GOOD = """

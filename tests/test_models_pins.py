@@ -5,7 +5,8 @@ import json
 import pytest
 
 from specdemo.models import fetch
-from specdemo.models.pairs import chosen_pair, load_pairs
+from specdemo.models.own_pair import chosen_pair
+from specdemo.models.pairs import load_pairs
 
 ENTRY = """
 pairs:

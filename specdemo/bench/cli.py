@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..commands.options import add_pair
+from ..commands.options import add_pair, pair_of
 from ..console import phases
 from ..drafters import METHODS
 from ..errors import UserError
@@ -109,15 +109,13 @@ def bench_main(args: argparse.Namespace) -> int:
     """Run the bench as the options say; everything that can be refused is refused before the model
     loads.
     """
-    from ..models.pairs import chosen_pair
-
     suite = load_suite(args.suite)
     prompts = suite.first(args.limit)
     configs, peers = parse_methods(args.methods), parse_peers(args.peers)
     if peers and args.temperature > 0:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    pair = chosen_pair(args.pair, args.target, args.drafter)
+    pair = pair_of(args)
     check_methods(pair, configs, sampling, args)
     plan = BenchPlan(
         suite=suite.name,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..models.pairs import Pair
 
 SENT_ELSEWHERE = "specdemo: the prompt is sent to the engine that models.yaml names."
 
@@ -29,10 +33,32 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
         " the pair's own",
     )
     parser.add_argument(
+        "--thinking",
+        choices=("on", "off"),
+        help="turn the thinking mode of a target on or off, where its chat template knows"
+        " enable_thinking (default: as models.yaml says, or the template)",
+    )
+    parser.add_argument(
         "--remeasure",
         action="store_true",
         help="measure and check the target again, instead of what is known from an earlier load",
     )
+
+
+def pair_of(args: argparse.Namespace) -> Pair:
+    """The pair that the options of :func:`add_pair` name.
+
+    Raises:
+        UserError: there is none.
+    """
+    from ..models.own_pair import chosen_pair
+
+    return chosen_pair(args.pair, args.target, args.drafter, thinking_of(args.thinking))
+
+
+def thinking_of(given: str | None) -> bool | None:
+    """What “on”, “off” or nothing says."""
+    return None if given is None else given == "on"
 
 
 def refuse_own_options(args: argparse.Namespace, *names: str) -> None:

@@ -20,7 +20,7 @@ from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
 from ..terminal import Printer, print_legend, print_summary
 from ..traces import save_trace
-from .options import SENT_ELSEWHERE, add_pair, refuse_own_options
+from .options import SENT_ELSEWHERE, add_pair, pair_of, refuse_own_options
 
 if TYPE_CHECKING:
     from ..attached.race import Attached
@@ -154,9 +154,7 @@ def _standard_input() -> str:
 
 
 def _load(args: argparse.Namespace) -> Engine | Attached:
-    from ..models.pairs import chosen_pair
-
-    pair = chosen_pair(args.pair, args.target, args.drafter)
+    pair = pair_of(args)
     if pair.engine is not None:
         refuse_own_options(args, "method", "param", "dtype", "device", "remeasure")
         from ..attached.race import attach

@@ -56,10 +56,13 @@ def load_engine(
     """
     from ..models.fetch import cache_root
     from ..models.load import load_target
+    from ..models.needs import refuse_too_large
     from ..models.pairs import get_pair
 
+    pair = get_pair(pair) if isinstance(pair, str) else pair
+    refuse_too_large(pair, dtype, device)
     return make_engine(
-        load_target(get_pair(pair) if isinstance(pair, str) else pair, dtype, device, progress),
+        load_target(pair, dtype, device, progress),
         progress,
         cache_root() / "profiles",
         remeasure,

@@ -24,6 +24,19 @@ def chat_options(thinking: bool | None) -> dict[str, bool]:
     return {} if thinking is None else {"enable_thinking": thinking}
 
 
+def check_thinking(tokenizer: Any, thinking: bool | None) -> None:
+    """Raises UserError: the thinking mode is to be turned on or off, and the chat template knows no
+    such switch, so that it would be ignored.
+    """
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    if thinking is not None and "enable_thinking" not in template:
+        what = "has a chat template without enable_thinking" if template else "has no chat template"
+        raise UserError(
+            f"This target {what}, so its thinking mode cannot be turned"
+            f" {'on' if thinking else 'off'}; leave that choice out."
+        )
+
+
 def render(
     tokenizer: Any,
     turns: Sequence[Turn],

@@ -16,13 +16,13 @@ from .block_drafter import BlockDrafter, BlockDrafterConfig
 from .diffusion_lm import DiffusionLM
 from .diffusion_lm_files import read_diffusion_lm
 from .drafter_files import read_weights
-from .fetch import drafter_folder
+from .fetch import drafter_folder, find_drafter, find_target
 from .foreign_code import no_foreign_code
 from .kinds import ROLES, is_autoregressive, is_diffusion_lm, role_for
 from .language_model import is_language_model, read_language_model
 from .layers import DrafterConfig
 from .layouts import NEEDED, Facts, layout_of, read_published
-from .load import Loaded
+from .load import Loaded, check_target_folder
 from .pair_heads import DsparkPairs
 from .pairs import Pair
 from .validate import (
@@ -223,17 +223,45 @@ def _our_fields(
     return known
 
 
+def _compare_tokenizers(folder: Path, tokenizer: Any) -> bool:
+    """Whether the drafter in ``folder`` has a tokenizer; it then is the target's.
+
+    Raises:
+        UserError: it is another.
+    """
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+        return False
+    from transformers import AutoTokenizer
+
+    with no_foreign_code(folder, "drafter"):
+        theirs = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    check_tokenizers(tokenizer, theirs, str(folder))
+    return True
+
+
+def check_drafter_files(pair: Pair) -> None:
+    """Compare the tokenizers of the pair's drafters with its target's, of those that are on this
+    computer; of a stand-alone diffusion language model, whose mask is a token of its own, loading
+    does.
+
+    Raises:
+        UserError: one is another.
+    """
+    target = find_target(pair)
+    if target is None:
+        return
+    _, tokenizer = check_target_folder(target, pair)
+    for place in pair.drafters.values():
+        folder = find_drafter(place)
+        if folder is not None and not is_diffusion_lm(_read_config(folder)):
+            _compare_tokenizers(folder, tokenizer)
+
+
 def _check_fit(config: Any, folder: Path, loaded: Loaded) -> None:
     target = loaded.model.config
-    tokenizes = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json"))
-    if tokenizes:
-        from transformers import AutoTokenizer
-
-        with no_foreign_code(folder, "drafter"):
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        check_tokenizers(loaded.tokenizer, tokenizer, str(folder))
+    tokenizes = _compare_tokenizers(folder, loaded.tokenizer)
     if isinstance(config, BlockDrafterConfig):
         check_drafter_config(config, target, loaded.tokenizer, loaded.eos_ids, str(folder))
         return

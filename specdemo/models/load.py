@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
 from .blocks import GROUP, to_numbers
-from .chat import prompt_ids, render
+from .chat import check_thinking, prompt_ids, render
 from .fetch import Progress, target_folder
 from .foreign_code import no_foreign_code
 from .hf_progress import no_progress_bars
@@ -134,6 +134,7 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
             f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
         ) from None
+    check_thinking(tokenizer, pair.thinking)
     prompt_ids(tokenizer, "?", pair.thinking)
     files = sorted(folder.glob("*.safetensors"))
     if not files:

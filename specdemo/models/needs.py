@@ -34,6 +34,12 @@ FLOAT = {"bf16": 2, "fp16": 2, "fp32": 4}
 INT4_BODY, INT4_HEAD = 4 / 8 + 8 / 32, 1 + 4 / 32
 BITS = {"4bit": 4 / 8 + 1 / 64 + 4 / (64 * 256), "8bit": 1.0}
 
+# what a dtype is called elsewhere, by models.yaml's name
+NAMED = {name: name for name in (*FLOAT, "int4", *BITS)} | {
+    **{"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"},
+    **{"torch.bfloat16": "bf16", "torch.float32": "fp32", "torch.float16": "fp16"},
+}
+
 Place = Literal["cpu", "gpu"]
 Verdict = Literal["fits", "fits once other programs free memory", "does not fit", "not known"]
 
@@ -56,6 +62,8 @@ class Needs:
         target, drafters: their weights, in every layout that is kept. caches: keys and values of
             both lanes, and what drafters keep of the text. logits: of the widest pass. loading:
             working copies that are gone afterwards.
+        mapped: of the target's, pages of its files that the system drops where memory is short
+            (transformers maps files of the same dtype; products read their own layout).
     """
 
     target: int
@@ -64,6 +72,7 @@ class Needs:
     logits: int
     loading: int
     program: int = 0
+    mapped: int = 0
 
     @property
     def total(self) -> int:
@@ -157,13 +166,19 @@ def needs_on_a_gpu(pair: Pair) -> dict[str, Needs]:
     return {dtype: needs_of(shapes.target, shapes.drafters, dtype, "gpu") for dtype in able}
 
 
-def refuse_too_large(pair: Pair, dtype: str | None = None) -> None:
+def refuse_too_large(pair: Pair, dtype: str | None = None, device: str | None = None) -> None:
     """Raises UserError: in that dtype (default: the machine's) the pair needs more than there is,
     whatever else runs.
+
+    Args:
+        dtype: by any of its names. device: default: where targets go by themselves.
     """
-    if pair.engine is not None:
+    if pair.engine is not None or (dtype is not None and str(dtype) not in NAMED):
         return
+    dtype = None if dtype is None else NAMED[str(dtype)]
     memories = machine_memory()
+    if device is not None and not str(device).startswith("cuda"):
+        memories = memories[-1:]
     name = dtype or default_name(memories[0].place)
     found = _fit(pair_shapes(pair), name, _able(name, memories)[0])
     if found.verdict != "does not fit":
@@ -193,13 +208,13 @@ def _fit(shapes: Shapes, dtype: str, memory: Memory) -> Fit:
         return Fit(dtype, None, memory, "not known")
     needs = needs_of(shapes.target, shapes.drafters, dtype, memory.place)
     without = tuple(kind for kind, shape in shapes.drafters.items() if shape is None)
-    return Fit(dtype, needs, memory, _verdict(needs.total, memory), without)
+    return Fit(dtype, needs, memory, _verdict(needs, memory), without)
 
 
-def _verdict(need: int, memory: Memory) -> Verdict:
-    if need > memory.total:
+def _verdict(needs: Needs, memory: Memory) -> Verdict:
+    if needs.total - needs.mapped > memory.total:
         return "does not fit"
-    return "fits" if SPARE * need <= memory.free else "fits once other programs free memory"
+    return "fits" if SPARE * needs.total <= memory.free else "fits once other programs free memory"
 
 
 # -- the arithmetic --------------------------------------------------------------------------------
@@ -230,6 +245,7 @@ def needs_of(
         logits=ROWS * target.vocabulary * 4 * LOGITS,
         loading=_loading(target, dtype, size),
         program=PROGRAM if place == "cpu" else 0,
+        mapped=weights if packs and dtype == "bf16" else 0,
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, Literal, get_args
 
@@ -26,13 +25,13 @@ from pydantic import (
 from ..errors import UserError, shown
 from ..paths import ROOT, given_path
 from ..prompts import check_text
-from .kinds import ROLES, is_autoregressive, is_diffusion_lm
+from .kinds import ROLES
 from .served import Served, attach_allowed, read_entry
 
 Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_HUB_ID = re.compile(rf"{_ID.pattern}(/{_ID.pattern})?")
+PAIR_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HUB_ID = re.compile(rf"{PAIR_ID.pattern}(/{PAIR_ID.pattern})?")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
             " with SpecDemo."
         )
     for name in entries:
-        if not isinstance(name, str) or not _ID.fullmatch(name):
+        if not isinstance(name, str) or not PAIR_ID.fullmatch(name):
             raise UserError(
                 f"{path}: {shown(name)} cannot be a pair's id; use letters, digits, “-”, “_” and"
                 " “.”, in quotes if it is a number."
@@ -120,56 +119,6 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
     raise UserError(f"There is no pair “{id:.80}”; {hint}known are: {', '.join(pairs)}.")
 
 
-def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
-    """``pair`` with the drafter in ``folder``, as ``train`` leaves it or a published diffusion
-    language model, in the place of its own: every diffusion method runs on it, or, if it is
-    autoregressive, ``ar-draft``. Without a folder ``pair`` as it is."""
-    if not folder:
-        return pair
-    if pair.engine is not None:
-        raise UserError(f"An engine serves {pair.id} with its own drafter; leave --drafter out.")
-    source = own_source(folder, "The drafter")
-    place = f"hub:{source['hub']}" if "hub" in source else source["path"]
-    folder = Path(place)
-    if "hub" in source:
-        from .fetch import drafter_folder
-
-        folder = drafter_folder(place)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        ar, whole = is_autoregressive(config), is_diffusion_lm(config)
-    except (OSError, ValueError, AttributeError):
-        raise UserError(
-            f"There is no drafter in {folder}; give the folder “drafter” that a finished training"
-            " run left."
-        ) from None
-    own = {kind: place for kind, place in pair.drafters.items() if (kind == "ar") != ar}
-    role = "ar" if ar else "diffusion" if whole else "block"
-    return replace(pair, drafters=own | {role: place})
-
-
-def chosen_pair(id: str, target: str | None, drafter: str | None) -> Pair:
-    """The pair of that id, or one of ``target`` (a folder or a hub id) alone, with ``drafter`` in
-    the place of its own.
-    """
-    if target is None:
-        return with_drafter(get_pair(id), drafter)
-    source = own_source(target, "The target")
-    name = Path(source.get("hub") or source["path"]).name
-    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "target"
-    return with_drafter(
-        Pair(f"own-{plain}", name, "see its card", "see its card", (source,)), drafter
-    )
-
-
-def own_source(given: str | Path, what: str) -> dict[str, str]:
-    """A folder of this computer, or, where there is none of that name, a hub id ``owner/name``."""
-    folder = given_path(given, what).resolve()
-    if not folder.exists() and re.fullmatch(rf"{_ID.pattern}/{_ID.pattern}", str(given)):
-        return {"hub": str(given)}
-    return {"path": str(folder)}
-
-
 # -- the file's schema -----------------------------------------------------------------------------
 
 
@@ -194,7 +143,7 @@ class _Strict(BaseModel):
 class _Piece(_Strict):
     """A package and the file in it."""
 
-    wheel: Annotated[str, Field(pattern=rf"^{_ID.pattern}==[A-Za-z0-9.!+]+$")]
+    wheel: Annotated[str, Field(pattern=rf"^{PAIR_ID.pattern}==[A-Za-z0-9.!+]+$")]
     sha256: str
     file: str
 

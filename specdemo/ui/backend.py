@@ -5,24 +5,18 @@ for a short while.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..request import Request
+from .choice import split_key
 
 if TYPE_CHECKING:
     from ..bench.schema import Report
-    from ..models.served import Served
+    from ..models.pairs import Pair
 
 NOT_HERE = "not on this computer"
-
-
-def served_by(pair: str) -> Served | None:
-    """Where an engine serves that pair, if one does."""
-    from ..models.pairs import get_pair
-
-    return get_pair(pair).engine
 
 
 def is_attached(engine: Any) -> bool:
@@ -35,25 +29,71 @@ class Backend:
     """Loads and runs in this process. torch is imported with the first load, behind the page.
 
     Args:
-        dtype: of all targets; None: what the machine is fast at.
+        dtype: of all targets for which none is chosen; None: what the machine is fast at.
+        own: pairs that models.yaml does not have, by their key.
     """
 
     can_bench = True
 
-    def __init__(self, dtype: str | None = None):
-        self.dtype = dtype
+    def __init__(self, dtype: str | None = None, own: Mapping[str, Pair] | None = None):
+        self.dtype, self.own = dtype, dict(own or {})
 
-    def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
-        if (served := served_by(pair)) is not None:
+    def pair(self, key: str) -> tuple[Pair, str | None]:
+        """The pair that :func:`.choice.engine_key` names, and its dtype.
+
+        Raises:
+            UserError: there is none.
+        """
+        from ..models.pairs import get_pair
+
+        name, dtype = split_key(key)
+        return self.own.get(name) or get_pair(name), dtype or self.dtype
+
+    def own_pair(
+        self, pair: str, target: str | None, drafter: str | None, thinking: bool | None
+    ) -> Pair:
+        """See :func:`.models.own_pair.chosen_pair`; looked at as closely as is possible without
+        weights, and without fetching a target.
+
+        Raises:
+            UserError: it cannot be run.
+        """
+        from ..engine.load import check_without_weights
+        from ..models.drafters import check_drafter_files
+        from ..models.fetch import find_target
+        from ..models.needs import refuse_too_large
+        from ..models.own_pair import chosen_pair
+
+        made = chosen_pair(pair, target, drafter, thinking)
+        if why := self.refuse(made):
+            raise UserError(why)
+        refuse_too_large(made, self.dtype)
+        if find_target(made):
+            check_without_weights(made)
+            check_drafter_files(made)
+        return made
+
+    def fits(self, pair: Any) -> tuple[list[str], list[str]]:
+        """The pair's dtypes here, and a line about memory for each; touches no network."""
+        if pair.engine is not None:
+            return [], []
+        from ..models.needs import fits
+
+        found = fits(pair)
+        return [fit.dtype for fit in found], [fit.text for fit in found]
+
+    def load(self, key: str, progress: Callable[[str, float | None], None]) -> Any:
+        pair, dtype = self.pair(key)
+        if pair.engine is not None:
             from ..attached.race import attach
 
             progress("Asking the engine", None)
-            return attach(pair, served)
+            return attach(pair.id, pair.engine)
         from ..engine import load_engine
 
-        return load_engine(pair, self.dtype, progress=progress)
+        return load_engine(pair, dtype, progress=progress)
 
-    def fetch(self, pair: str, progress: Callable[[str, float | None], None]) -> None:
+    def fetch(self, key: str, progress: Callable[[str, float | None], None]) -> None:
         """What can be fetched of a pair onto this computer, as far as it is not there; the target
         is looked at as closely as is possible without its weights. A drafter's folder that is not
         there is told by the methods that need it (``Method.refuse_pair``).
@@ -63,11 +103,15 @@ class Backend:
         """
         from ..engine.load import check_without_weights
         from ..models.fetch import drafter_folder
-        from ..models.pairs import get_pair
+        from ..models.load import check_bits
+        from ..models.needs import BITS, refuse_too_large
 
-        wanted = get_pair(pair)
+        wanted, dtype = self.pair(key)
         if wanted.engine is not None:
             return
+        refuse_too_large(wanted, dtype)
+        if dtype in BITS:
+            check_bits(dtype)
         check_without_weights(wanted, progress)
         for kind, place in wanted.drafters.items():
             if not place.startswith("hub:"):
@@ -76,7 +120,7 @@ class Backend:
                 drafter_folder(place, progress)
             except UserError as error:
                 raise UserError(
-                    f"The {kind} drafter of {pair} could not be fetched: {error}; with network"
+                    f"The {kind} drafter of {wanted.id} could not be fetched: {error}; with network"
                     " access try again, or choose another pair."
                 ) from None
 
@@ -178,17 +222,17 @@ class ZeroGpuBackend(Backend):
         super().__init__()
         self.stream = stream
 
-    def load(self, pair: str, progress: Callable[[str, float | None], None]) -> Any:
+    def load(self, key: str, progress: Callable[[str, float | None], None]) -> Any:
         """Only the files: fetching them in the worker process would use up a visitor's share of the
         GPU.
         """
         from ..models.fetch import target_folder
-        from ..models.pairs import get_pair
 
-        if served_by(pair) is not None:
-            return super().load(pair, progress)
-        target_folder(get_pair(pair), progress)
-        return pair
+        pair, _ = self.pair(key)
+        if pair.engine is not None:
+            return super().load(key, progress)
+        target_folder(pair, progress)
+        return key
 
     def runs_on_cpu(self, engine: Any) -> bool:
         return False

@@ -34,6 +34,7 @@ class Limits:
             address.
         race_seconds: how long a race may take once it has begun.
         behind_proxy: whether the client's address is the one that the platform's proxy names.
+        own_models: whether a browser on this machine may name a target and a drafter.
     """
 
     prompt_chars: int = 12_000
@@ -44,6 +45,7 @@ class Limits:
     calls_per_address: int = 2
     race_seconds: float = 900.0
     behind_proxy: bool = False
+    own_models: bool = True
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Limits:
@@ -55,6 +57,7 @@ class Limits:
             every_pair=False,
             race_seconds=180.0,
             behind_proxy=True,
+            own_models=False,
         )
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import UserError, shown
 from ..request import Request, Sampling
+from .choice import check_dtype, engine_key
 from .controls import Limits
 
 
@@ -27,6 +28,7 @@ class RaceForm:
     top_p: Any
     seed: Any
     params: Any
+    dtype: Any = ""
 
     def digest(self) -> str:
         """The same for the same values, and short whatever they are."""
@@ -39,7 +41,7 @@ class RaceForm:
         return replace(defaults, **{name: v for name, v in given.items() if v is not None})
 
 
-FORM_VALUES = len(fields(RaceForm))
+FORM_VALUES = len(fields(RaceForm)) - 1  # the endpoint has no dtype
 
 
 def with_all_values(values: Sequence[Any]) -> list[Any]:
@@ -52,6 +54,7 @@ class RaceJob:
     """A request that can run, on which pair, and how the page shows it.
 
     Attributes:
+        dtype: empty: the usual one.
         stepping: whether the page waits before the first round.
         local_browser: whether the browser runs on this machine, see ``Server.messages``.
     """
@@ -60,6 +63,12 @@ class RaceJob:
     request: Request
     stepping: bool = False
     local_browser: bool = False
+    dtype: str = ""
+
+    @property
+    def key(self) -> str:
+        """Of the engine that runs it."""
+        return engine_key(self.pair, self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """What the page shows of it before the race begins, and keeps in its address."""
@@ -106,7 +115,8 @@ def make_job(
     )
     if why := methods[request.method].refuse_pair(pairs[pair]):
         raise UserError(why)
-    return RaceJob(pair, request, stepping, local_browser)
+    dtype = check_dtype(form.dtype, pairs[pair], limits)
+    return RaceJob(pair, request, stepping, local_browser, dtype)
 
 
 def _number(value: Any) -> Any:

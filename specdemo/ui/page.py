@@ -110,6 +110,8 @@ def build_demo(
         from ..models.pairs import load_pairs
 
         pairs = load_pairs()
+        own = dict(getattr(backend, "own", {}))
+        pairs = own | {name: pair for name, pair in pairs.items() if name not in own}
         if not limits.every_pair:
             # a public Space loads nothing but the embedded pair
             first = next(iter(pairs))

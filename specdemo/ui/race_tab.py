@@ -13,6 +13,7 @@ from .controls import MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
 from .jobs import RaceForm
 from .messages import Error, Events, Run, pack
+from .pair_parts import PairParts
 from .server import Server, session_of
 
 FIRST = ("best", "d2sd", "specdiff", "block")  # which method, and which recording, is shown first
@@ -58,6 +59,7 @@ class RaceTab:
             self.temperature,
             self.top_p,
             self.seed,
+            self.pair_parts.dtype,
             *self.controls.components,
         ]
         self._on_buttons()
@@ -106,6 +108,7 @@ class RaceTab:
                 label="Target and drafter",
                 elem_id="pair",
             )
+            self.pair_parts = PairParts(self.server)
             self.rule = gr.Dropdown(
                 rule_choices(self.methods[self.default]),
                 value=self.methods[self.default].rules[0],
@@ -139,8 +142,8 @@ class RaceTab:
     # -- what it calls -----------------------------------------------------------------------------
 
     def _form(self, values: tuple[Any, ...]) -> RaceForm:
-        params = self.controls.values(values[1], list(values[8:]))
-        return RaceForm(*[*values[:8], params])
+        params = self.controls.values(values[1], list(values[9:]))
+        return RaceForm(*[*values[:8], params, values[8]])
 
     def _on_buttons(self) -> None:
         def on_run(request: gr.Request, *values: Any) -> Any:
@@ -177,8 +180,8 @@ class RaceTab:
                 *self.controls.show(name),
             ]
 
-        def on_pair(request: gr.Request, pair: str, method: str) -> Iterator[str]:
-            yield from self.server.loading(pair, method, session_of(request))
+        def on_pair(request: gr.Request, pair: str, method: str, dtype: str) -> Iterator[str]:
+            yield from self.server.loading(pair, method, session_of(request), dtype)
 
         def on_example(name: str) -> Any:
             return EXAMPLES.get(name, gr.skip())
@@ -187,14 +190,16 @@ class RaceTab:
         outputs = [self.explain, self.rule, *self.controls.groups.values()]
         self.method.input(on_method, self.method, outputs, **QUIET, queue=False)
         gr.on(
-            [self.pair.input, self.method.input],
+            [self.pair.input, self.method.input, self.pair_parts.dtype.input],
             on_pair,
-            [self.pair, self.method],
+            [self.pair, self.method, self.pair_parts.dtype],
             self.status,
             concurrency_limit=None,
             trigger_mode="multiple",
             **QUIET,
         )
+
+        self.pair_parts.on_choices(self.pair, QUIET)
 
     def _on_load(self, demo: gr.Blocks) -> None:
         def on_load(request: gr.Request) -> list[Any]:
@@ -213,6 +218,7 @@ class RaceTab:
         outputs = [*self.form, self.explain, *self.controls.groups.values(), self.view]
         demo.load(on_load, None, outputs, **QUIET, queue=False)
         demo.load(on_load_model, None, self.status, concurrency_limit=None, **QUIET)
+        self.pair_parts.on_load(demo, self.first_pair, QUIET)
 
     def _from_link(self, query: dict[str, str]) -> list[Any]:
         """Updates of the form, the explanation, the groups of controls and the view from a share
@@ -248,6 +254,7 @@ class RaceTab:
             pair,
             rule,
             *map(update, ("new", "temperature", "top_p", "seed")),
+            gr.skip(),
             *self.controls.fill(name, link.get("params", {})),
             explain,
             *groups,

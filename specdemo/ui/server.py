@@ -20,6 +20,7 @@ import gradio as gr
 from ..errors import UserError
 from ..traces import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
 from .backend import NOT_HERE, Backend
+from .choice import check_dtype, engine_key, split_key
 from .client_address import address_of, is_local
 from .controls import Limits
 from .engines import Engines
@@ -127,7 +128,7 @@ class Server:
         CPU too, they take turns: no lane's clock runs while a window is being drawn.
         """
         run = Run(uuid.uuid4().hex, stepping=job.stepping, request=job.to_dict())
-        for message, fraction in self._ready(job.pair):
+        for message, fraction in self._ready(job.key):
             if self.readers.unread(session):
                 raise UserError(UNREAD)
             if cancel.is_set():
@@ -136,7 +137,7 @@ class Server:
             yield Status(progress_text(message, fraction), run)
             run = replace(run, request=None)  # the view has it
         events = self.runs.open(run.id)
-        engine = self.engines.get(job.pair)
+        engine = self.engines.get(job.key)
         wait_drawn = job.local_browser and self.backend.runs_on_cpu(engine)
         interval = LOCAL_BROWSER_INTERVAL if wait_drawn else WINDOW_INTERVAL
         with self.race_lock:
@@ -155,8 +156,8 @@ class Server:
             finally:
                 race.close()  # a closed tab ends the engine's round here, and frees its memory
 
-    def _ready(self, pair: str) -> Iterator[tuple[str, float | None]]:
-        """Yields (message, fraction) until the engine of ``pair`` is in memory.
+    def _ready(self, key: str) -> Iterator[tuple[str, float | None]]:
+        """Yields (message, fraction) until the engine of ``key`` is in memory.
 
         Another pair stays there until the files of this one are on this computer. If they take
         long, the turn is given back, so that others go on racing meanwhile.
@@ -164,17 +165,18 @@ class Server:
         Raises:
             UserError: they cannot be fetched, or are not here yet.
         """
-        if not self.engines.free_for(pair):
+        if not self.engines.free_for(key):
             end = time.monotonic() + FETCH_TURN
-            for message, fraction in self.engines.fetch(pair):
+            for message, fraction in self.engines.fetch(key):
                 if time.monotonic() > end:
                     done = "" if fraction is None else f" ({fraction:.0%} done)"
+                    title = self.pairs[split_key(key)[0]].title
                     raise UserError(
-                        f"{self.pairs[pair].title} is being fetched{done}; press Run again in a"
+                        f"{title} is being fetched{done}; press Run again in a"
                         " while. The pair in memory stays ready."
                     )
                 yield message, fraction
-        yield from self.engines.wait(pair)
+        yield from self.engines.wait(key)
 
     def _why_end(self, session: str, end: float) -> str:
         """Why a race is ended before its time, if it is."""
@@ -282,7 +284,7 @@ class Server:
         self.last.pop(session_of(request), None)
         self.chosen.pop(session_of(request), None)
 
-    def loading(self, pair: str, method: str, session: str = "") -> Iterator[str]:
+    def loading(self, pair: str, method: str, session: str = "", dtype: Any = "") -> Iterator[str]:
         """Sentences about the model being loaded, until it is there or the page chooses something
         else; or why a run of ``method`` on it is refused. Only a run, which waits its turn, may
         push another pair out of memory, or fetch one that is not the page's first.
@@ -299,11 +301,20 @@ class Server:
                 " access."
             )
             return
-        if not self.engines.free_for(pair):
-            yield "Another pair is in memory; this one is loaded when you press **Run**."
+        try:
+            key = engine_key(pair, check_dtype(dtype, wanted, self.limits))
+        except UserError as error:
+            yield str(error)
+            return
+        if not self.engines.free_for(key):
+            same = split_key(self.engines.pair or "")[0] == pair
+            what = (
+                "This pair is in memory in another dtype" if same else "Another pair is in memory"
+            )
+            yield f"{what}; this one is loaded when you press **Run**."
             return
         try:
-            for message, fraction in self.engines.wait(pair):
+            for message, fraction in self.engines.wait(key):
                 if self.chosen.get(session) is not mine:
                     return
                 yield progress_text(message, fraction)

@@ -25,8 +25,8 @@ METHODS = {
     for n in NAMES
 }
 PAIRS = {
-    "fake": SimpleNamespace(title="A made-up pair"),
-    "slow": SimpleNamespace(title="Another pair"),
+    "fake": SimpleNamespace(title="A made-up pair", dtypes=("bf16", "int4")),
+    "slow": SimpleNamespace(title="Another pair", dtypes=("bf16",)),
 }
 
 
@@ -82,6 +82,7 @@ class FakeBackend:
 
     def __init__(self, pace: float = 0.0, words: list[str] | None = None, fail: str | None = None):
         self.pace, self.words, self.fail = pace, words, fail
+        self.own = {}
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
         self.lock = threading.Lock()
         self.absent: set[str] = set()  # pairs, by name and by title, that are not here
@@ -105,6 +106,17 @@ class FakeBackend:
 
     def refuse(self, pair: Any) -> str:
         return ""
+
+    def fits(self, pair: Any) -> tuple[list[str], list[str]]:
+        return ["bf16", "int4"], ["bf16: fits: about 0.1 GB", "int4: does not fit: about 9 GB"]
+
+    def own_pair(self, pair: Any, target: Any, drafter: Any, thinking: Any) -> Any:
+        if target == "nowhere":
+            raise UserError("There is no target in nowhere; name a folder.")
+        return SimpleNamespace(
+            **vars(PAIRS["fake"])
+            | {"id": f"own-{target}", "title": target, "thinking": thinking, "dtypes": ("bf16",)}
+        )
 
     def missing(self, pair: Any) -> str:
         return "not on this computer" if pair.title in self.absent else ""

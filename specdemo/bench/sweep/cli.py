@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...commands.options import add_pair
+from ...commands.options import add_pair, pair_of
 from ...console import phases
 from ...errors import UserError
 from ...files import locked_output_dir
@@ -62,8 +62,6 @@ def sweep_main(args: argparse.Namespace) -> int:
     """Run the sweep as the options say; everything that can be refused is refused before the model
     loads.
     """
-    from ...models.pairs import chosen_pair
-
     if args.what is None:
         print_list(Console(highlight=False))
         return 0
@@ -71,7 +69,7 @@ def sweep_main(args: argparse.Namespace) -> int:
         raise UserError("Name a folder for the results with --out.")
     sweep = own_sweep(args.what, args.vary) if args.vary else preset(args.what)
     suite = load_suite(args.suite)
-    pair = chosen_pair(args.pair, args.target, args.drafter)
+    pair = pair_of(args)
     groups = {}
     for temperature in sweep.temperatures:
         sampling = Sampling(temperature=temperature, seed=args.seed)
