@@ -15,6 +15,7 @@ import torch
 from ..errors import UserError
 from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
+from ..models.load import refuse_spread
 from .calibrate import calibrate, equal_widths
 from .check_target import check_against
 from .cost import Measured
@@ -110,6 +111,7 @@ def make_engine(
     """
     say = progress or (lambda message, fraction: None)
     say("Preparing the target", None)
+    refuse_spread(loaded.model)
     threads = thread_counts(loaded.device)
     if torch.get_num_threads() != threads[0]:
         torch.set_num_threads(threads[0])

@@ -35,6 +35,13 @@ DAMAGED = (
 )
 
 
+SPREAD = (
+    "A target spread over several devices, or offloaded to memory or disk, cannot verify drafts:"
+    " accelerate's hooks move its layers around our products. Choose one device that has room for"
+    " it (“python -m specdemo models --fits” says which dtype fits), or a smaller pair."
+)
+
+
 @dataclass
 class Loaded:
     """A target ready to run.
@@ -235,7 +242,24 @@ def _dtype(value: torch.dtype | str | None) -> tuple[torch.dtype | None, str | N
     return DTYPES[name], None
 
 
+def refuse_spread(model: Any) -> None:
+    """Refuse a model that accelerate has spread over several devices, or parts of which wait
+    elsewhere until they are used. Its hooks exchange a layer's weights and rows around the layer's
+    own forward; a pass over a tree reads weights in products of its own, attends with one mask for
+    all layers and keeps rows beside one another, all on one device.
+
+    Raises:
+        UserError: it is one.
+    """
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
+    if len(places) > 1 or any(getattr(hook, "offload", False) for hook in hooks):
+        raise UserError(SPREAD)
+
+
 def _device(value: torch.device | str | None) -> torch.device:
+    if value == "auto" or "," in str(value):
+        raise UserError(SPREAD)
     try:
         device = default_device() if value is None else torch.device(value)
         torch.zeros(1, device=device).item()  # the device "meta" has no values
