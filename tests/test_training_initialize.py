@@ -122,7 +122,14 @@ def test_qwen_type_targets_give_a_drafter_with_query_and_key_norms(tmp_path):
 def test_the_window_follows_from_the_rows_and_never_shrinks(tiny_loaded, tmp_path, kind):
     """Three quarters of a row; a drafter that was trained on longer ones keeps reading them."""
     args = Namespace(
-        kind=kind, draft_vocab=0, start="random", layers=1, block_size=6, seed=0, rank=4
+        kind=kind,
+        draft_vocab=0,
+        start="random",
+        layers=1,
+        block_size=6,
+        seed=0,
+        rank=4,
+        shape=None,
     )
     net, _ = initial_network(tiny_loaded, periodic_corpus(4, length=80), args)
     assert net.config.context_window == 60

@@ -2,6 +2,7 @@
 
 Matrices are stored as int8 with one scale a row (largest value / 127). A drafter's precision never
 touches losslessness: the target checks every token anyway, so all int8 can cost is acceptance.
+A drafter of DFlash's form is stored as DFlash publishes it, in bf16, which other engines load.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -17,6 +19,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError, first_line
+from .dflash_layout import dflash_config, dflash_tensors, is_dflash
 from .validate import finite
 
 SHARD_BYTES = 9_500_000
@@ -48,6 +51,17 @@ def stored_tensors(
     return out
 
 
+def own_config(net: PreTrainedModel) -> dict[str, Any]:
+    """The ``config.json`` of a drafter in our own layout."""
+    generic = PreTrainedConfig().to_dict()
+    config = {
+        k: v
+        for k, v in net.config.to_dict().items()
+        if not (k.startswith("_") or (k in generic and generic[k] == v))
+    }
+    return config | {"architectures": [type(net).__name__], "dtype": "bfloat16"}
+
+
 def save_drafter(
     net: PreTrainedModel,
     folder: str | Path,
@@ -61,21 +75,19 @@ def save_drafter(
         card: Markdown for README.md: what it is, how it was trained, its scores.
         draft_vocab: ``[Vd]`` target ids the drafter may propose; default: those the net has, if
             any.
+        int8: matrices of our own layout as int8; DFlash's has none.
     """
     folder = Path(folder)
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        tensors = stored_tensors(net, draft_vocab, int8)
-        save_torch_state_dict(dict(sorted(tensors.items())), part, max_shard_size=SHARD_BYTES)
-        generic = PreTrainedConfig().to_dict()
-        config = {
-            k: v
-            for k, v in net.config.to_dict().items()
-            if not (k.startswith("_") or (k in generic and generic[k] == v))
-        }
-        config["architectures"], config["dtype"] = [type(net).__name__], "bfloat16"
+        if draft_vocab is None and is_dflash(net):
+            tensors, config = dflash_tensors(net), dflash_config(net.config)
+            save_torch_state_dict(dict(sorted(tensors.items())), part)
+        else:
+            tensors, config = stored_tensors(net, draft_vocab, int8), own_config(net)
+            save_torch_state_dict(dict(sorted(tensors.items())), part, max_shard_size=SHARD_BYTES)
         (part / "config.json").write_text(
             json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8"
         )

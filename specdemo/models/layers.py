@@ -127,7 +127,11 @@ class Attention(nn.Module):
             to_k, to_v = self.context_projections()
             k, v = torch.cat([to_k(context), k], 1), torch.cat([to_v(context), v], 1)
         q, k, v = self.heads(q), self.heads(k), self.heads(v)
-        return (self.q_norm(q), self.k_norm(k), v) if self.qk_norm else (q, k, v)
+        if not self.qk_norm:
+            return q, k, v
+        # in training, products have fewer bits than weights, whose norm then is not fused
+        q, k = (x.to(self.q_norm.weight.dtype) for x in (q, k))
+        return self.q_norm(q), self.k_norm(k), v
 
 
 class MLP(nn.Module):

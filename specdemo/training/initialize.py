@@ -14,12 +14,13 @@ import torch
 from ..errors import UserError
 from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
+from ..models.dflash_layout import FORM, has_dflash_form
 from ..models.drafters import read_drafter
 from ..models.load import Loaded
 from . import checkpoint
 from .data import Corpus, draft_vocabulary
 from .markov import with_head
-from .options import STARTS
+from .options import DRAFT_VOCAB, STARTS
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
 LAYERS, BLOCK = 4, 16  # shape of a new drafter where nothing else is asked for
@@ -92,8 +93,13 @@ def new_drafter(
     draft_vocab: torch.Tensor | None,
     seed: int,
     mask_id: int | None = None,
+    dflash: bool = False,
 ) -> ArDrafter | BlockDrafter:
-    """A drafter with random weights whose shape follows the target's; float32, on the CPU."""
+    """A drafter with random weights whose shape follows the target's; float32, on the CPU.
+
+    Args:
+        dflash: a block drafter of DFlash's form, not of our own.
+    """
     config = target.config.get_text_config()
     torch.manual_seed(seed)
     vocab = None if draft_vocab is None else draft_vocab.to(torch.int32)
@@ -103,6 +109,11 @@ def new_drafter(
             ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab
         ).float()
     depth = config.num_hidden_layers
+    own = {
+        "qk_norm": hasattr(target.get_decoder().layers[0].self_attn, "q_norm"),
+        "context_projection": "own",
+        "mask_embedding": "learned",
+    }
     return BlockDrafter(
         BlockDrafterConfig(
             **shape_of(config, layers),
@@ -110,9 +121,7 @@ def new_drafter(
             mask_token_id=mask_id,
             num_target_layers=depth,
             target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
-            qk_norm=hasattr(target.get_decoder().layers[0].self_attn, "q_norm"),
-            context_projection="own",
-            mask_embedding="learned",
+            **(FORM if dflash else own),
         ),
         vocab,
     ).float()
@@ -121,13 +130,15 @@ def new_drafter(
 @torch.no_grad()
 def copy_target_layers(net: Any, target: Any) -> list[int]:
     """Start every drafter layer from one of the target's, first and last among them; returns which.
-    Biases the drafter lacks are left out.
+    Biases the drafter lacks are left out; norms of queries and keys that the target lacks begin at
+    the sizes that its queries and keys have (:func:`norms_of`).
     """
     body = target.get_decoder()
     chosen = spread(len(net.layers), 0, len(body.layers) - 1)
     chosen += [chosen[-1]] * (len(net.layers) - len(chosen))
     for layer, index in zip(net.layers, chosen, strict=True):
-        source = dict(body.layers[index].named_parameters())
+        source = norms_of(body.layers[index], layer)
+        source |= dict(body.layers[index].named_parameters())
         for name, own in layer.named_parameters():
             value = source.get(
                 name.replace("context_k_proj", "k_proj").replace("context_v_proj", "v_proj")
@@ -144,6 +155,19 @@ def copy_target_layers(net: Any, target: Any) -> list[int]:
     return chosen
 
 
+def norms_of(source: Any, layer: Any) -> dict[str, torch.Tensor]:
+    """Weights for the norms of queries and keys of ``layer``: for each dimension of a head the size
+    that ``source`` gives it, over all heads, where the layer's normed input has unit variance.
+    """
+    made = {}
+    for name in ("q", "k") if layer.self_attn.qk_norm else ():
+        weight = getattr(source.self_attn, f"{name}_proj").weight.float()
+        rows = (weight * source.input_layernorm.weight.float()).pow(2).sum(-1)
+        size = rows.view(-1, layer.self_attn.dim).mean(0).sqrt()
+        made[f"self_attn.{name}_norm.weight"] = size
+    return made
+
+
 def init_drafter(
     target: Any,
     kind: str,
@@ -153,6 +177,7 @@ def init_drafter(
     draft_vocab: torch.Tensor | None,
     seed: int = 0,
     mask_id: int | None = None,
+    dflash: bool = False,
 ) -> tuple[ArDrafter | BlockDrafter, str]:
     """The network to train and one phrase about its beginning.
 
@@ -162,6 +187,7 @@ def init_drafter(
         mask_id: see :func:`choose_mask_token`; a drafter folder keeps its own if it has one.
         start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab``
             None keeps its own).
+        dflash: whether a new block drafter has DFlash's form.
     """
     if start not in STARTS:
         net, phrase = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
@@ -169,7 +195,7 @@ def init_drafter(
             net.config.mask_token_id = mask_id
         return net, phrase
     net = new_drafter(
-        target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id
+        target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id, dflash
     )
     if start == "random":
         return net, "random weights"
@@ -250,7 +276,7 @@ def initial_network(
     Args:
         rows: training rows, which choose mask and draft vocabulary. args: of ``train``.
     """
-    kind, size = args.kind or "block", args.draft_vocab
+    kind, dflash = args.kind or "block", args.shape == "dflash"
     if kind == "markov" and args.start in STARTS:
         raise UserError(
             "A Markov head is trained on a finished block drafter; give its folder with --start."
@@ -263,22 +289,39 @@ def initial_network(
             loaded.eos_ids,
             np.bincount(rows.tokens.ravel()),
         )
-    from_drafter = args.start not in STARTS and (Path(args.start) / "config.json").exists()
+    new = args.start in STARTS or not (Path(args.start) / "config.json").exists()
+    size = args.draft_vocab
+    if size < 0:
+        size = 0 if dflash else DRAFT_VOCAB
     reduced = 0 < size < loaded.model.config.get_text_config().vocab_size
     vocab = None
-    if reduced and not from_drafter:
+    if reduced and new:
         vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask)
     net, phrase = init_drafter(
-        loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask
+        loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask, dflash
     )
-    if reduced and from_drafter and net.draft_vocab is None:
+    _check_shape(net, args)
+    whole = net.draft_vocab is None and args.draft_vocab <= 0
+    stays_dflash = has_dflash_form(net.config) and kind != "markov" and whole
+    if reduced and not new and net.draft_vocab is None and not stays_dflash:
         mask = getattr(net.config, "mask_token_id", None)
         net.draft_vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask).to(torch.int32)
-    row = rows.tokens.shape[1]
-    net.config.context_window = max(trained_window(row), net.config.context_window or 0)
+    if not stays_dflash:  # an engine that loads DFlash's layout reads all of the context
+        row = rows.tokens.shape[1]
+        net.config.context_window = max(trained_window(row), net.config.context_window or 0)
     if kind == "markov":
         return with_head(net, args.rank), f"{phrase}, whose layers it keeps"
     return net, phrase
+
+
+def _check_shape(net: ArDrafter | BlockDrafter, args: argparse.Namespace) -> None:
+    """Raises UserError: the drafter that is started from has another shape than is asked for."""
+    found = "dflash" if has_dflash_form(net.config) else "own"
+    if args.shape not in (None, found):
+        raise UserError(
+            f"The drafter in {args.start} has the shape {found}, which it keeps; leave --shape out,"
+            " or start from target-layers."
+        )
 
 
 def trained_window(row: int) -> int:

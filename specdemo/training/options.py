@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, shown
+from ..models.dflash_layout import FORM
 from ..models.kinds import DRAFTER_KINDS
 from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
@@ -18,6 +19,8 @@ from .settings import Settings
 
 # what --start takes besides a drafter folder
 STARTS = ("random", "target-layers")
+SHAPES = ("own", "dflash")  # of a block drafter's layers
+DRAFT_VOCAB = 16384  # tokens that a drafter of our own shape may propose
 # options that a resumed run keeps; asking for another value is refused
 KEPT = (
     "kind",
@@ -42,6 +45,7 @@ KEPT = (
     "start",
     "draft_vocab",
     "rank",
+    "shape",
 )
 # those of them that stand neither in the checkpoint's settings nor in its config
 GIVEN = ("start", "draft_vocab", "rank")
@@ -146,6 +150,14 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
         "--start", default="target-layers", help="drafter folder, `target-layers` or `random`"
     )
     group.add_argument(
+        "--shape",
+        choices=SHAPES,
+        help=(
+            "own, or dflash: as DFlash publishes it, which vLLM, SGLang and llama.cpp load"
+            " (default: own, or that of the --start folder)"
+        ),
+    )
+    group.add_argument(
         "--layers",
         type=int,
         default=0,
@@ -166,8 +178,11 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--draft-vocab",
         type=int,
-        default=16384,
-        help="how many of the target's most used tokens may be drafted; 0 = all",
+        default=-1,
+        help=(
+            f"how many of the target's most used tokens may be drafted; 0 = all (default:"
+            f" {DRAFT_VOCAB}, or all with --shape dflash)"
+        ),
     )
 
 
@@ -272,7 +287,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "layers": (0, 1000),
     "block_size": (0, MAX_BLOCK),
     "rank": (0, MAX_RANK),
-    "draft_vocab": (0, 10**9),
+    "draft_vocab": (-1, 10**9),
     "batch": (0, 10**6),
     "anchors": (1, 10**6),
     "lr": (0, 1),
@@ -303,7 +318,17 @@ def check_ranges(args: argparse.Namespace) -> None:
         raise UserError("--minutes must be above 0.")
     if args.block_size == 1:
         raise UserError("--block-size must be at least 2: an anchor and a mask.")
+    if args.shape == "dflash" and (args.kind in ("ar", "markov") or args.draft_vocab > 0):
+        what = f"--kind {args.kind}" if args.draft_vocab <= 0 else "a --draft-vocab"
+        raise UserError(
+            f"DFlash's layout has no {what}; leave it out, or leave --shape dflash out."
+        )
     check_recipe(args)
+
+
+def shape_name(config: dict[str, Any]) -> str:
+    """Which of :data:`SHAPES` a drafter's config has."""
+    return SHAPES[all(config.get(name) == value for name, value in FORM.items())]
 
 
 def defaults() -> argparse.Namespace:
@@ -341,6 +366,7 @@ def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
         **asdict(Settings.from_checkpoint(state["settings"])),
         "layers": state["config"]["num_hidden_layers"],
         "block_size": state["config"].get("block_size"),
+        "shape": shape_name(state["config"]),
         # a checkpoint from before they were kept says nothing about them
         **(state.get("given") or {name: getattr(args, name) for name in GIVEN}),
     }
