@@ -37,6 +37,10 @@ COMMANDS = {  # name: (module, what it does)
         "specdemo.commands.serve_example",
         "print commands that start both endpoints of a serving engine (docs/engines.md)",
     ),
+    "export-drafter": (
+        "specdemo.commands.export_drafter",
+        "write a drafter as other engines load it: DFlash's published folder, or GGUF",
+    ),
     "export": (
         "specdemo.commands.export",
         "turn a trace into a page that works offline, a picture or an animation",
