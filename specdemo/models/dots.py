@@ -80,6 +80,21 @@ class _Dots(Code):
         pairs = self.splat(self.load(base, pair_bytes, I32, 4))
         return pairs if self.native else self.halves(pairs)
 
+    def prefetch_group(self, ahead, scales, i, steps, step_bytes: int, numbers: int, *tile: int):
+        """:meth:`prefetch` of group ``i`` of the vectors at ``ahead``, as many as a ``tile`` of
+        (rows, vectors) uses in one go, and of the scales behind the tile's own.
+        """
+        rows, vectors = tile
+        for v in range(vectors if rows == 1 else 1):
+            group = self.b.add(i, self.b.mul(steps, ir.Constant(I64, v)))
+            begin = self.b.add(ahead, self.b.mul(group, ir.Constant(I64, step_bytes)))
+            for line in range(0, step_bytes, 64):
+                self.prefetch(self.b.add(begin, ir.Constant(I64, line)))
+            group = self.b.add(i, self.b.mul(steps, ir.Constant(I64, v + vectors)))
+            begin = self.b.add(scales, self.b.mul(group, ir.Constant(I64, 64 * numbers)))
+            for line in range(0, 64 * numbers, 64):
+                self.prefetch(self.b.add(begin, ir.Constant(I64, line)))
+
     def weights(self, kind, base, offset, pair: int):
         """Pair ``pair`` of the vectors at ``base + offset``: pairs of bfloat16, or two vectors."""
         if kind == INT4:
@@ -150,6 +165,14 @@ class _Dots(Code):
         )
         self.b.call(f, [at, *numbers])
 
+    def write(self, part, out, out_step):
+        """``part [rows][vectors]`` to the rows at ``out``, which are ``out_step`` bytes apart."""
+        for r, row in enumerate(part):
+            for v, value in enumerate(row):
+                place = self.b.mul(out_step, ir.Constant(I64, r))
+                more = ir.Constant(I64, (4 if self.full else 2) * LANES * v)
+                self.store(out, self.b.add(place, more), value)
+
     def dot(self, total, weights, inputs):
         """``total`` and the products of a pair."""
         if not self.native:
@@ -164,11 +187,12 @@ def _make_tile(kind: int, rows: int, vectors: int):
 
     A step of the loop is a pair of inputs in bfloat16 and a group of :data:`GROUP` in whole
     numbers. In bfloat16 several rows bring a cache line from ``ahead`` on nearer with every step:
-    what follows in memory then arrives while they compute.
+    what follows in memory then arrives while they compute. In whole numbers one row needs it too,
+    as its unpacking takes longer than a processor looks ahead by itself.
     """
     pairs = 1 if kind == BF16 else GROUP // 2
-    step_bytes = _STEP_BYTES[kind]
-    numbers = {BF16: 0, INT4: 2, INT8: 1}[kind]  # vectors of scales and minima a group
+    # of a group, numbers are vectors of scales and minima
+    step_bytes, numbers = _STEP_BYTES[kind], {BF16: 0, INT4: 2, INT8: 1}[kind]
 
     @intrinsic
     def tile(context, w, scales, x, sums, out, steps, x_step, sums_step, out_step, ahead, like):
@@ -180,9 +204,8 @@ def _make_tile(kind: int, rows: int, vectors: int):
             def times(value, by: int):
                 return b.mul(value, ir.Constant(I64, by))
 
-            before = b.block
-            loop = b.function.append_basic_block("dots")
-            after = b.function.append_basic_block("dots_end")
+            before, f = b.block, b.function
+            loop, after = f.append_basic_block("dots"), f.append_basic_block("dots_end")
             b.branch(loop)
             b.position_at_end(loop)
             i = b.phi(I64)
@@ -194,6 +217,8 @@ def _make_tile(kind: int, rows: int, vectors: int):
             part = [[zero] * vectors if numbers else list(row) for row in totals]
             if kind == BF16 and rows > 1:
                 code.prefetch(b.add(ahead, at))
+            if numbers:
+                code.prefetch_group(ahead, scales, i, steps, step_bytes, numbers, rows, vectors)
             for pair in range(pairs):
                 weights = [code.weights(kind, w, place, pair) for place in places]
                 pair_at = b.add(x_at, ir.Constant(I64, 4 * pair))
@@ -211,11 +236,7 @@ def _make_tile(kind: int, rows: int, vectors: int):
                     totals[r][v].add_incoming(part[r][v], loop)
             b.cbranch(b.icmp_signed("<", following, steps), loop, after)
             b.position_at_end(after)
-            width = 4 if code.full else 2
-            for r in range(rows):
-                for v in range(vectors):
-                    place = b.add(times(out_step, r), ir.Constant(I64, width * LANES * v))
-                    code.store(out, place, part[r][v])
+            code.write(part, out, out_step)
             return target.get_dummy_value()
 
         return types.void(*[types.int64] * 10, like), build

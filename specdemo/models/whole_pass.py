@@ -16,7 +16,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .dots import INT4, group_sums, product
+from .dots import INT4, INT8, group_sums, product
 from .kernels import (
     add_norm,
     merge_parts,
@@ -104,7 +104,7 @@ def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_
     # enough parts to share them out evenly, each long enough to be worth taking
     size = 8 if of_side >= 128 else 4
     parts, done = (of_side + size - 1) // size, 0
-    vector = k * 32  # bytes of a vector's weights, in bfloat16
+    vector = k * (8 if kind == INT4 else 16 if kind == INT8 else 32)  # bytes of its weights
     part = _add(counter, 1)
     while part < parts:
         following = _add(counter, 1)
@@ -241,6 +241,18 @@ def _attend(
     _join(counter, done, parts)
 
 
+@numba.njit(nogil=True, error_model="numpy")
+def _weights_after(table, layer, layers, step, head):
+    """Address of the weights of the product that follows product ``step`` of ``layer``, 0 behind
+    the head.
+    """
+    if layer == layers:
+        return np.int64(0)
+    if step < 3:
+        return table[layer][9 + 3 * step]
+    return table[layer + 1][6] if layer + 1 < layers else head
+
+
 @numba.njit(nogil=True, error_model="numpy", cache=True)
 def run_pass(job_at, thread, eps, scale, like):
     """One thread's share of a pass.
@@ -296,13 +308,9 @@ def run_pass(job_at, thread, eps, scale, like):
             else:
                 source, k = gated, inner
             if w:
-                if step < 3:
-                    following = t[9 + 3 * step] if layer < layers else np.int64(0)
-                else:
-                    following = table[layer + 1][6] if layer + 1 < layers else job[34]
                 _product(
-                    counter, w, scales, kind, source, out, n, k, outs, gate, scratch, following,
-                    like,
+                    counter, w, scales, kind, source, out, n, k, outs, gate, scratch,
+                    _weights_after(table, layer, layers, step, job[34]), like,
                 )  # fmt: skip
             counter += 128
         tap = taps + t[5] * width if t[5] >= 0 else 0
