@@ -27,7 +27,7 @@ class PairParts:
             elem_id="dtype",
             visible=self.shown,
         )
-        self.fits = gr.Markdown("", elem_id="fits", visible=self.shown)
+        self.fits = gr.Markdown("", elem_id="fits", visible=self.shown, container=True)
         with gr.Accordion(
             "A target or drafter of your own",
             open=False,
@@ -44,7 +44,7 @@ class PairParts:
                 list(THINKING), value=next(iter(THINKING)), label="Thinking", elem_id="own-thinking"
             )
             self.use = gr.Button("Use these", elem_id="own-use")
-            self.said = gr.Markdown("", elem_id="own-said")
+            self.said = gr.Markdown("", elem_id="own-said", container=True)
 
     def about(self, pair: str) -> list[Any]:
         """Updates of dtype and fits for a pair."""
