@@ -17,6 +17,7 @@ from specdemo.bench.shapes import SHAPES, parameters, random_pair
 from specdemo.engine import Engine
 from specdemo.engine.target import Target
 from specdemo.errors import UserError
+from specdemo.models.needs import Memory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
@@ -122,9 +123,7 @@ def test_what_it_cannot_do_is_one_sentence(words, sentence, capsys):
 
 
 def test_a_shape_that_does_not_fit_is_refused_with_the_memory_it_needs(monkeypatch):
-    monkeypatch.setattr(
-        shapes.psutil, "virtual_memory", lambda: type("Free", (), {"available": 2**30})
-    )
+    monkeypatch.setattr(shapes, "own_memory", lambda: Memory("own", "cpu", 2**34, 2**30))
     with pytest.raises(UserError, match=r"llama3-8b needs 3\d\.\d GiB .* has 1\.0 GiB free"):
         random_pair("llama3-8b", torch.bfloat16, CPU)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import psutil
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen3Config
 
@@ -19,6 +18,7 @@ from ..drafters.parts.base import Context, Draft
 from ..errors import UserError
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.load import Loaded
+from ..models.needs import own_memory
 from ..models.pairs import Pair
 
 QUIET = 1e-3  # what the layers' outputs are scaled by
@@ -137,7 +137,7 @@ def _check_memory(
     if device.type == "cuda":
         free, where = float(torch.cuda.mem_get_info(device)[0]), "The GPU"
     else:
-        free, where = float(psutil.virtual_memory().available), "This computer"
+        free, where = float(own_memory().free), "This computer"
     if need > free:
         raise UserError(
             f"The shape {shape} needs {need / 2**30:.1f} GiB of memory here. {where} has"
