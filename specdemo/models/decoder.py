@@ -270,9 +270,10 @@ class DecoderLayer:
             raise AttributeError("biases in its MLP")
 
         def product(*projections: torch.nn.Linear) -> Linear:
-            made = Linear(fuse(projections), device, dtype, bits)
+            fused = fuse(projections)
+            made = Linear(fused, device, dtype, bits)
             if shared and made.weight is not None and len(projections) > 1:
-                share(projections, made.weight)
+                share(projections, fused)
             return made
 
         def norm(part: Any) -> torch.Tensor:
