@@ -48,6 +48,17 @@ class Event:
         return {"kind": self.kind} | {k: _jsonable(v) for k, v in fields.items()}
 
 
+class Roofline(TypedDict):
+    """What a pass of the target reads, however many rows it has, and computes for each row, and how
+    fast this machine was measured to read and to compute.
+    """
+
+    pass_bytes: float
+    row_flops: float
+    bytes_per_second: float
+    flops_per_second: float
+
+
 @dataclass
 class Start(Event):
     """The race begins.
@@ -61,6 +72,7 @@ class Start(Event):
         ar_width: rows of a pass of the plain lane.
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
             faster of the plain lane's pass and the one-row kernel.
+        roofline: the least that passes can take; None where that is not known.
         target_pass: how the target's layers run: one operator after the other (``eager``), with
             compiled code between the products, or on a GPU as a graph captured once; ``scripted``
             or empty in older recordings.
@@ -87,6 +99,7 @@ class Start(Event):
     one_row_ms: float | None = None
     ar_width: int = 1
     baseline_ms: float | None = None
+    roofline: Roofline | None = None
     target_pass: Literal["", "graph", "compiled", "scripted", "eager"] = ""
     target_step: Literal["", "fast", "general"] = ""
     why_general: str = ""

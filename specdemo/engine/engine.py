@@ -14,6 +14,7 @@ from ..models.chat import prompt_ids
 from .calibrate import SECONDS, calibrate
 from .cost import CostModel, Measured
 from .pace import Pace
+from .roofline import Speeds, machine_speeds
 from .step import AnyTarget, StepKind
 from .target import Target
 
@@ -41,6 +42,7 @@ class Engine:
             found them, and whether they are sure.
         why_general: why the target's passes run through transformers' own model, in words; empty:
             they do not.
+        speeds: how fast this machine reads and computes; None: not measured.
     """
 
     loaded: Loaded
@@ -52,6 +54,7 @@ class Engine:
     pace: Pace | None = None
     keep: Callable[[Measured], None] = lambda found: None
     why_general: str = ""
+    speeds: Speeds | None = None
 
     def begin_race(self) -> None:
         """All threads, if nothing else runs, and their costs."""
@@ -72,14 +75,19 @@ class Engine:
             self.keep(Measured(self.pace.undisturbed, self.pace.sure))
         self.costs = self.pace.costs
 
-    def measure_again(self) -> None:
-        """Measure the passes anew, between two races."""
-        with self.lock:
-            if self.pace is None:
-                return
-            self.pace = Pace(self._measured(self.pace, SECONDS))
-            self.costs = self.pace.costs
-            self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+    def measure_again(self) -> bool:
+        """Measure the passes anew; whether that was possible: not in the middle of a race."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self.pace is not None:
+                self.pace = Pace(self._measured(self.pace, SECONDS))
+                self.costs = self.pace.costs
+                self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+            self.speeds = machine_speeds(self.target.device, self.target.dtype)
+            return True
+        finally:
+            self.lock.release()
 
     def _measured(self, pace: Pace, seconds: float) -> Measured:
         threads = thread_counts(self.target.device, pace.most)

@@ -25,6 +25,7 @@ from .general.target import GeneralTarget
 from .graphs.load import make_rounds
 from .pace import Pace
 from .profile import Profile, ProfileFile
+from .roofline import machine_speeds
 from .step import AnyTarget, why_not_fast
 from .target import Target
 
@@ -140,8 +141,17 @@ def make_engine(
         keep(costs)
     pace = Pace(costs)
     rounds, why = make_rounds(target) if isinstance(target, Target) else (None, _NOT_CAPTURED)
+    speeds = machine_speeds(target.device, target.dtype)
     return Engine(
-        loaded, target, pace.costs, rounds, why, pace=pace, keep=keep, why_general=why_general
+        loaded,
+        target,
+        pace.costs,
+        rounds,
+        why,
+        pace=pace,
+        keep=keep,
+        why_general=why_general,
+        speeds=speeds,
     )
 
 

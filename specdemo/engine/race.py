@@ -28,6 +28,7 @@ from .exactness import check_exact, first_difference
 from .graphs.lane import for_request, make_lane
 from .lane import Lane
 from .prompt import ReadPrompt
+from .roofline import roofline
 from .target import BUCKETS
 
 PAUSE = 1.0  # seconds of one round without any computing that are worth a sentence
@@ -155,7 +156,8 @@ def _start(
     drafter: Drafter | None,
     why_host: str,
 ) -> Start:
-    costs = engine.costs.at(len(prompt_ids) + limit // 2)
+    middle = len(prompt_ids) + limit // 2
+    costs = engine.costs.at(middle)
     return Start(
         prompt=request.prompt,
         prompt_ids=prompt_ids,
@@ -177,6 +179,7 @@ def _start(
         one_row_ms=costs.one_row_ms,
         ar_width=costs.ar_width,
         baseline_ms=costs.baseline_ms,
+        roofline=roofline(engine.target, engine.speeds, middle),
         target_pass=engine.pass_kind,
         target_step=engine.step,
         why_general=engine.why_general,

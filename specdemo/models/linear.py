@@ -81,6 +81,15 @@ class Linear:
             else:
                 self.weight = weight if self.dtype == torch.float32 else None
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of the weight as a product reads it."""
+        if self.blocks is None:
+            item = torch.empty(0, dtype=self.dtype).element_size()
+            return self.out_features * self.in_features * item
+        scales = self.blocks.scales
+        return self.blocks.weights.nbytes + (0 if scales is None else scales.nbytes)
+
     def _pack(self, weight: torch.Tensor) -> None:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
         one = torch.eye(2, self.in_features, dtype=self.dtype)

@@ -34,6 +34,7 @@ class Backend:
     """
 
     can_bench = True
+    can_measure = True
 
     def __init__(self, dtype: str | None = None, own: Mapping[str, Pair] | None = None):
         self.dtype, self.own = dtype, dict(own or {})
@@ -163,6 +164,17 @@ class Backend:
         """Whether races compute on this machine's CPU, which a browser on it also needs."""
         return not is_attached(engine) and engine.target.device.type == "cpu"
 
+    def measure_again(self, engine: Any) -> str:
+        """Measure what the target's passes cost anew, for later races: the result in a sentence."""
+        if is_attached(engine):
+            return "Another engine decodes for this pair; there are no passes to measure here."
+        if not engine.measure_again():
+            return "A race is going on; measure again when it has ended."
+        costs = engine.costs
+        some = [f"{rows} rows {costs.ms[rows]:.1f} ms" for rows in (8, 16, 64) if rows in costs.ms]
+        each = ", ".join([f"one row {costs.baseline_ms:.1f} ms", *some])
+        return f"Measured again: {each}. Later races draft by these costs."
+
     def race(
         self, engine: Any, request: Request, cancel: threading.Event
     ) -> Generator[Any, None, None]:
@@ -214,7 +226,7 @@ class ZeroGpuBackend(Backend):
     events.
     """
 
-    can_bench = False  # it would use up a visitor's share of the GPU
+    can_bench = can_measure = False  # it would use up a visitor's share of the GPU
 
     def __init__(
         self, stream: Callable[[str, dict[str, Any]], Generator[dict[str, Any], None, None]]

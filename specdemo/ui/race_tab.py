@@ -123,6 +123,12 @@ class RaceTab:
                 label="New tokens",
                 elem_id="new-tokens",
             )
+        self.measure = gr.Button(
+            "Measure passes again",
+            size="sm",
+            visible=self.server.backend.can_measure and limits.every_pair,
+            elem_id="measure",
+        )
         with gr.Group():
             coldest, hottest, _ = SAMPLING_LIMITS["temperature"]
             self.temperature = gr.Slider(
@@ -170,6 +176,8 @@ class RaceTab:
         step = self.step.click(on_step, self.form, self.view, **AT_ONCE)
         step.then(**when_its_turn_comes)
         self.stop.click(self.server.stop, None, self.view, **AT_ONCE)
+        if self.measure.visible:
+            self.measure.click(self.server.measure_again, self.pair, self.status, **QUIET)
 
     def _on_choices(self) -> None:
         def on_method(name: str) -> list[Any]:

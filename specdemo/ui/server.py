@@ -216,6 +216,15 @@ class Server:
             ticket.cancel.set()
             self.queue.finish(ticket)
 
+    def measure_again(self, pair: str) -> Iterator[str]:
+        """Sentences about measuring the passes of ``pair`` anew, if it is in memory."""
+        if not self.engines.ready(pair):
+            yield "This pair is not in memory yet; press **Run** first."
+            return
+        yield "Measuring the target's passes …"
+        engine = self.engines.get(pair)
+        yield self.engines.thread.submit(self.backend.measure_again, engine).result()
+
     def _error(self, text: str, run: Run | None) -> dict[str, Any]:
         return Error(text, run, self.runs.count(run.id) if run else 0).to_dict()
 

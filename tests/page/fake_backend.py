@@ -121,7 +121,10 @@ class FakeBackend:
     def missing(self, pair: Any) -> str:
         return "not on this computer" if pair.title in self.absent else ""
 
-    can_bench = True
+    can_bench = can_measure = True
+
+    def measure_again(self, engine: Any) -> str:
+        return f"Measured {engine} again."
 
     def bench(
         self,

@@ -60,6 +60,13 @@ def test_a_pair_that_is_not_there_leaves_the_other_in_memory(server):
     assert ended(server, "fake") and server.engines.ready("fake"), "nothing is loaded again"
 
 
+def test_only_the_pair_in_memory_can_be_measured_again(server):
+    assert list(server.measure_again("slow")) == [
+        "This pair is not in memory yet; press **Run** first."
+    ]
+    assert list(server.measure_again("fake"))[-1] == "Measured fake again."
+
+
 def test_a_pair_that_is_there_takes_the_others_place(server):
     server.backend.absent.clear()
     assert list(server.loading("slow", "block")) == [

@@ -12,6 +12,7 @@ import {
 } from "./figures.js";
 import { percent, plural, seconds, times } from "./format.js";
 import { BOX, axes, bar, curve, figure, xText } from "./plot.js";
+import { rooflineChart } from "./roofline.js";
 
 const REDRAW_MS = 250; // between two drawings while things move
 
@@ -288,6 +289,7 @@ export class Charts {
         acceptanceChart(trace, rounds),
         timeChart(trace, rounds),
         predictedChart(trace, rounds),
+        rooflineChart(trace),
         lengthChart(trace, rounds),
       ].filter(Boolean),
     );

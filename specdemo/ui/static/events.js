@@ -6,6 +6,7 @@ import { clamp, list, maybe, num, record, str } from "./format.js";
 
 export const FORMAT = "specdemo-trace";
 export const VERSION = 2;
+const ROOFLINE = ["pass_bytes", "row_flops", "bytes_per_second", "flops_per_second"];
 const SOURCES = ["accepted", "correction", "bonus", "plain"];
 
 const lane = (value) => (value === "ar" ? "ar" : "spec");
@@ -47,6 +48,9 @@ const TYPED = {
       Object.entries(record(e.cost_ms)).filter(([, cost]) => Number.isFinite(cost)),
     ),
     baseline_ms: maybe(e.baseline_ms),
+    roofline: e.roofline
+      ? Object.fromEntries(ROOFLINE.map((name) => [name, num(record(e.roofline)[name])]))
+      : null,
   }),
 
   prefill_progress: (e) => ({
