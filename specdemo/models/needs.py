@@ -264,13 +264,13 @@ def _drafter_bytes(drafter: Shape, kind: str, size: int, packs: bool) -> int:
 
 def _loading(target: Shape, dtype: str, size: int) -> int:
     """Working copies: a layer and its fused form in float32, as the check at load makes them; or a
-    layer expanded by bitsandbytes; or the head as numbers of 8 bits, five copies in float32.
+    layer expanded by bitsandbytes; or the head as numbers of 8 bits, three copies in float32.
     """
     layer = target.body // target.layers
     if dtype in BITS:
         return layer * (size + 4)
     copies = 3 * 4 * layer
-    return max(copies, 5 * 4 * target.vocabulary * target.hidden) if dtype == "int4" else copies
+    return max(copies, 3 * 4 * target.vocabulary * target.hidden) if dtype == "int4" else copies
 
 
 def _packs(size: int) -> bool:
