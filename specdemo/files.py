@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -37,6 +39,18 @@ def atomic_write(path: Path, data: str | bytes) -> None:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file (UTF-8) says.
+
+    Raises:
+        OSError: it cannot be read. ValueError: it is no JSON, or nested deeper than is read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def write_output(path: Path, data: str | bytes, what: str) -> None:

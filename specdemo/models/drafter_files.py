@@ -20,9 +20,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError, first_line
 from .dflash_layout import dflash_config, dflash_tensors, is_dflash
+from ..files import read_json
 from .validate import finite
 
 SHARD_BYTES = 9_500_000
+FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+KINDS = (*FLOATS, torch.int32, torch.int64, torch.bool)  # whole numbers: tables of a vocabulary
 SCALE = "_scale"  # "x.weight" is int8 where "x.weight_scale" stands beside it
 
 
@@ -131,7 +134,8 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
                 f"The drafter in {folder} stores {name} as int8 without its row scales; fetch or"
                 " train it again."
             )
-        if not finite(tensor if scale is None else scale):
+        _check_kind(name, tensor, scale, folder)
+        if not (finite(tensor) and (scale is None or finite(scale))):
             raise UserError(
                 f"The drafter in {folder} has values in {name} that are not finite; fetch or train"
                 " it again."
@@ -141,13 +145,26 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     return out
 
 
+def _check_kind(name: str, tensor: torch.Tensor, scale: torch.Tensor | None, folder: Path) -> None:
+    """Raises UserError: numbers of a kind that no drafter has, or scales that are not its rows'."""
+    if tensor.dtype not in (KINDS if scale is None else (torch.int8,)):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(
+            f"The drafter in {folder} stores {name} as {kind}, which is not read here; convert it"
+            " to bfloat16, or fetch or train it again."
+        )
+    if scale is not None and (scale.shape != (*tensor.shape[:1], 1) or scale.dtype not in FLOATS):
+        raise UserError(
+            f"The drafter in {folder} has row scales of {name} that do not fit its rows; fetch or"
+            " train it again."
+        )
+
+
 def shard_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
+            names = sorted({Path(name).name for name in read_json(index)["weight_map"].values()})
         except (ValueError, KeyError, AttributeError, TypeError):
             raise UserError(
                 f"The index {index} is damaged; fetch or train this drafter again."

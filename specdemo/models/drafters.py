@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import UserError, first_line
+from ..files import read_json
 from .ar_drafter import ArDrafter, ArDrafterConfig
 from .block_drafter import BlockDrafter, BlockDrafterConfig
 from .diffusion_lm import DiffusionLM
@@ -29,7 +29,9 @@ from .validate import (
     check_context_window,
     check_drafter_config,
     check_drafter_weights,
+    check_sizes,
     check_tokenizers,
+    check_types,
 )
 
 
@@ -107,17 +109,24 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     raw = _read_config(folder)
     weights = read_weights(folder)
     config, weights = _config(raw, weights, folder, loaded)
+    check_sizes(config, str(folder))
     if loaded is not None:
         _check_fit(config, folder, loaded)
-    net: Any = (BlockDrafter if isinstance(config, BlockDrafterConfig) else ArDrafter)(
-        config, weights.get("draft_vocab")
-    )
+    cls: Any = BlockDrafter if isinstance(config, BlockDrafterConfig) else ArDrafter
+    try:
+        with torch.device("meta"):  # the names and shapes alone
+            shapes = cls(config, weights.get("draft_vocab"))
+    except UserError:
+        raise
+    except Exception as error:  # of torch or transformers: two values do not fit
+        raise _no_drafter(folder, error) from None
     rows = (
         loaded.model.get_output_embeddings().weight.shape[0]
         if loaded is not None
         else config.vocab_size
     )
-    check_drafter_weights(net, weights, rows, str(folder))
+    check_drafter_weights(shapes, weights, rows, str(folder))
+    net: Any = cls(config, weights.get("draft_vocab"))
     net.load_state_dict({k: v for k, v in weights.items() if k in net.state_dict()})
     net.eval()
     if loaded is not None:
@@ -132,7 +141,7 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        raw = read_json(folder / "config.json")
     except OSError:
         raise UserError(
             f"The drafter folder {folder} has no config.json; correct it in models.yaml or train"
@@ -164,13 +173,18 @@ def _config(
         weights = _without_the_targets(weights, loaded)
     fields["own_embedding"] = "embed_tokens.weight" in weights
     fields["own_head"] = "lm_head.weight" in weights
+    check_types(cls, fields, str(folder))
     try:
         return cls(**fields), weights
     except Exception as error:  # a value of another type, in the words of transformers
-        raise UserError(
-            f"{folder / 'config.json'} does not describe a drafter ({first_line(error)}); fetch or"
-            " train it again."
-        ) from None
+        raise _no_drafter(folder, error) from None
+
+
+def _no_drafter(folder: Path, error: Exception) -> UserError:
+    return UserError(
+        f"{folder / 'config.json'} does not describe a drafter ({first_line(error)}); fetch or"
+        " train it again."
+    )
 
 
 def _without_the_targets(
@@ -206,7 +220,7 @@ def _our_fields(
     for key in NEEDED:
         facts.need(key)
     facts.check_read("target", *allowed)
-    known = {k: v for k, v in raw.items() if k in allowed}
+    known = {k: v for k, v in raw.items() if k in allowed and v is not None}
     known.setdefault("qk_norm", "layers.0.self_attn.q_norm.weight" in weights)
     if cls is BlockDrafterConfig:
         facts.need("num_target_layers")

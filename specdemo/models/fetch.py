@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..files import exclusive_lock
+from ..files import exclusive_lock, read_json
 from ..paths import cache_root, given_path
 from .hf_progress import no_progress_bars
 from .pairs import Pair
@@ -137,7 +137,7 @@ def _pins() -> dict[str, str]:
     no race here.
     """
     try:
-        pins = json.loads((cache_root() / PINS).read_text(encoding="utf-8"))
+        pins = read_json(cache_root() / PINS)
     except (OSError, ValueError):
         return {}
     return pins if isinstance(pins, dict) else {}
@@ -176,8 +176,11 @@ def _hub_local(repo: str, revision: str | None = None) -> Path | None:
 
 def _missing_shards(folder: Path) -> bool:
     for index in folder.glob("*.safetensors.index.json"):
-        names = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        return any(not (folder / n).is_file() for n in names)
+        try:
+            names = set(read_json(index)["weight_map"].values())
+            return any(not (folder / n).is_file() for n in names)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return True  # damaged, so that it is fetched again
     return False
 
 
@@ -226,7 +229,7 @@ def finished(folder: Path, source: dict[str, Any]) -> bool:
     the size it had then.
     """
     try:
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        marker = read_json(folder / MARKER)
         return (
             marker["file_sha256"] == source["file_sha256"]
             and marker["conversion"] == CONVERSION

@@ -4,12 +4,12 @@ read without it are refused in a sentence.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import read_json
 
 FILES = ("config.json", "tokenizer_config.json")
 
@@ -37,6 +37,6 @@ def no_foreign_code(folder: str | Path, what: str = "model") -> Iterator[None]:
 
 def _has_auto_map(file: Path) -> bool:
     try:
-        return "auto_map" in json.loads(file.read_text(encoding="utf-8"))
+        return "auto_map" in read_json(file)
     except (OSError, ValueError, TypeError):
         return False

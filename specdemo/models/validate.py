@@ -5,14 +5,29 @@ do.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, get_type_hints
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..errors import UserError
+from ..errors import UserError, shown
 
 MAX_BLOCK, MAX_RANK = 256, 4096  # slots of a block, inner width of a Markov head
+# what a drafter may have of these; more than any model there is
+SIZES = {
+    "hidden_size": 65_536,
+    "intermediate_size": 1_048_576,
+    "num_hidden_layers": 1_000,
+    "num_attention_heads": 4_096,
+    "num_key_value_heads": 4_096,
+    "head_dim": 4_096,
+    "vocab_size": 10_000_000,
+    "max_position_embeddings": 1_000_000_000,
+}
 MAX_CANDIDATES = 64  # of a slot, among which a selector chooses
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 SLIDING = ("sliding_attention", "chunked_attention")
 
 
@@ -110,10 +125,16 @@ def _check_layers(config: Any, name: str) -> None:
     """Windows, convolutions and the selector's numbers."""
     window, depth = config.sliding_window, config.num_hidden_layers
     slides = "sliding_attention" in config.layer_types
-    if len(config.causal) != depth:
+    for key in ("causal", "layer_types"):
+        if len(said := getattr(config, key)) != depth:
+            raise UserError(
+                f"{name} has {key} of {len(said)} layers and {depth} layers; correct its"
+                " config.json."
+            )
+    if strange := set(config.layer_types) - {"full_attention", "sliding_attention"}:
         raise UserError(
-            f"{name} says of {len(config.causal)} layers whether they are causal and has {depth};"
-            " correct its config.json."
+            f"{name} has a layer of the kind {shown(min(strange))}, which is not computed here;"
+            " choose another drafter."
         )
     if slides and (type(window) is not int or window < 1):
         raise UserError(
@@ -223,9 +244,56 @@ def check_drafter_weights(
             f"{name} has {wrong[0]} of shape {list(weights[wrong[0]].shape)} where its config.json"
             f" asks for {list(want[wrong[0]])}; fetch or train it again."
         )
+    whole = sorted(k for k in want if not weights[k].is_floating_point())
+    if whole:
+        raise UserError(
+            f"{name} has whole numbers where its {whole[0]} should be; fetch or train it again."
+        )
     if "draft_vocab" in weights:
         check_draft_vocab(
             weights["draft_vocab"], head_rows, getattr(config, "mask_token_id", None), name
+        )
+
+
+@cache
+def _types(form: type) -> dict[str, TypeAdapter[Any]]:
+    """What reads each argument of a config class."""
+    return {
+        key: TypeAdapter(kind, config=STRICT)
+        for each in reversed(form.__mro__)
+        if each.__module__.startswith(str(__package__))
+        for key, kind in get_type_hints(each.__init__).items()
+    }
+
+
+def check_types(form: type, fields: Mapping[str, Any], name: str) -> None:
+    """The values of a drafter's config by the types of ``form``, a config class."""
+    types = _types(form)
+    for key in fields.keys() & types.keys():
+        try:
+            types[key].validate_python(fields[key])
+        except ValidationError as error:
+            why = error.errors(include_url=False)[0]["msg"]
+            raise UserError(
+                f"{name} has {key} {shown(fields[key])} ({why[:1].lower()}{why[1:]}); correct its"
+                " config.json."
+            ) from None
+
+
+def check_sizes(config: Any, name: str) -> None:
+    """The numbers that decide how large a drafter is, before any of it is made."""
+    for key, most in SIZES.items():
+        value = getattr(config, key)
+        if type(value) is not int or not 1 <= value <= most:
+            raise UserError(
+                f"{name} has {key} {shown(value)}; it must be a whole number from 1 to {most:,};"
+                " correct its config.json."
+            )
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise UserError(
+            f"{name} has {config.num_attention_heads} attention heads on"
+            f" {config.num_key_value_heads} of keys and values, which does not divide them; correct"
+            " its config.json."
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files import atomic_write
+from ..files import atomic_write, read_json
 from ..models.load import Loaded
 from .data import Corpus
 from .eval_text import padded_passages
@@ -31,7 +31,7 @@ def behind_passages(
     """
     file = folder / f"behind-{tokens}-{rows}.json"
     try:
-        answers = json.loads(file.read_text())
+        answers = read_json(file)
     except (OSError, ValueError):
         answers = _write(loaded, prompts_behind(held_out, tokens, rows))
         folder.mkdir(parents=True, exist_ok=True)

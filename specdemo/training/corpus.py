@@ -21,7 +21,7 @@ import torch
 
 from ..console import phases
 from ..errors import UserError, as_user_errors
-from ..files import atomic_write, locked_output_dir
+from ..files import atomic_write, locked_output_dir, read_json
 from ..models.chat import chat_options, prompt_ids
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
@@ -190,7 +190,7 @@ def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         return about
     try:
         # a corpus from before temperatures could be chosen says nothing about them
-        stored = {"temperatures": list(TEMPERATURES), **json.loads(file.read_text())}
+        stored = {"temperatures": list(TEMPERATURES), **read_json(file)}
         about = {**about, **stored}
     except (ValueError, TypeError):
         raise UserError(

@@ -9,7 +9,6 @@ packbits along axis 1: which tokens the target wrote as an answer) and optionall
 from __future__ import annotations
 
 import hashlib
-import json
 import lzma
 import zlib
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from ..errors import UserError
-from ..files import atomic_write
+from ..files import atomic_write, read_json
 
 ROW = 576  # tokens a row where no corpus.json says otherwise
 
@@ -82,13 +81,10 @@ def read_corpus(folder: str | Path) -> Corpus:
             f" {folder}`."
         )
     try:
-        about = (
-            json.loads((folder / "corpus.json").read_text())
-            if (folder / "corpus.json").exists()
-            else {}
-        )
+        file = folder / "corpus.json"
+        about = dict(read_json(file)) if file.exists() else {}
         shards = [_shard(folder, m, int(about.get("row", ROW))) for m in masks]
-    except (OSError, ValueError, EOFError, lzma.LZMAError, zlib.error):
+    except (OSError, ValueError, TypeError, EOFError, lzma.LZMAError, zlib.error):
         raise UserError(
             f"The corpus in {folder} is damaged or incomplete; write it again with `python -m"
             " specdemo corpus`."

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import UserError
-from ..files import atomic_write
+from ..files import atomic_write, read_json
 from ..models.chat import prompt_ids
 from ..prompts import Prompt
 from .batch_generate import ANSWER, Chat, Writer
@@ -78,7 +78,7 @@ def written_passages(
 def _read_answers(file: Path) -> dict[str, Any] | None:
     """Answers written before; None if there are none or the file is damaged."""
     try:
-        data = json.loads(file.read_text())
+        data = read_json(file)
         return data if len(data["rows"]) == len(data["category"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
