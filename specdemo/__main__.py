@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from .console import note_if_slow, printable
@@ -47,6 +48,7 @@ COMMANDS = {  # name: (module, what it does)
     ),
 }
 
+HEAVY = ("corpus", "train")  # these import torch at once
 LONGEST = 300  # characters of a complaint that quotes what was typed
 
 
@@ -108,7 +110,7 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
             name, help=what, description=f"{what[0].upper()}{what[1:]}."
         )
         if command == [name]:
-            with note_if_slow("Loading"):
+            with note_if_slow("Loading") if name in HEAVY else nullcontext():
                 loaded = importlib.import_module(module)
             loaded.add_arguments(subparser)
             subparser.set_defaults(run=getattr(loaded, f"{name.replace('-', '_')}_main"))

@@ -48,7 +48,7 @@ def test_padded_vocabularies_are_accepted(tiny_loaded, tiny_target, tmp_path, vo
         (-1, "no row"),
         (128, "no row"),
         (None, "no row"),
-        ("x", "no row"),
+        ("x", "valid integer"),
         (5, "real token 't5'"),
         (126, "real token '<end>'"),
     ],

@@ -136,7 +136,9 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-    except (OSError, ValueError, KeyError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # of transformers and tokenizers, which have no class in common
         raise UserError(
             f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
             " fetch it again, or choose another pair."
@@ -183,7 +185,9 @@ def _model(
             f"The target does not fit into the memory of {device} as {quantized or dtype}; choose a"
             " smaller pair."
         ) from None
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a config and weights that do not fit end in any of them
         raise UserError(DAMAGED.format(folder, first_line(error))) from None
     if report["missing_keys"]:
         raise UserError(DAMAGED.format(folder, f"{min(report['missing_keys'])} is missing"))

@@ -262,7 +262,7 @@ def _types(form: type) -> dict[str, TypeAdapter[Any]]:
         key: TypeAdapter(kind, config=STRICT)
         for each in reversed(form.__mro__)
         if each.__module__.startswith(str(__package__))
-        for key, kind in get_type_hints(each.__init__).items()
+        for key, kind in get_type_hints(vars(each)["__init__"]).items()
     }
 
 

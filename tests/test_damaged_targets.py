@@ -1,0 +1,63 @@
+"""Folders of targets that are damaged, as one's own may be: a sentence, never a traceback."""
+
+import json
+import shutil
+
+import pytest
+from test_models_load import pair_of
+
+from specdemo.errors import UserError
+from specdemo.models.load import load_target
+
+
+@pytest.fixture
+def damaged(target_folder, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(target_folder, tmp_path / "target")
+
+
+def refused(folder):
+    with pytest.raises(UserError) as error:
+        load_target(pair_of(folder), "fp32", "cpu")
+    said = str(error.value)
+    assert "\n" not in said and len(said) < 500 and said.endswith("."), said
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "5", "{", "{}", "[" * 100_000])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_file_that_is_no_json_of_its_kind(damaged, name, text):
+    (damaged / name).write_text(text)
+    refused(damaged)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", "x"),
+        ("hidden_size", -1),
+        ("hidden_size", 63),
+        ("num_hidden_layers", None),
+        ("num_attention_heads", 0),
+        ("num_key_value_heads", 3),
+        ("intermediate_size", [64]),
+        ("vocab_size", 1.5),
+        ("rms_norm_eps", {}),
+        ("rope_parameters", "x"),
+        ("rope_parameters", {"rope_type": "spiral", "rope_theta": 1}),
+        ("hidden_act", "nope"),
+        ("model_type", 5),
+        ("model_type", "nope"),
+        ("eos_token_id", "x"),
+        ("torch_dtype", "float7"),
+    ],
+)
+def test_a_config_with_an_odd_value(damaged, key, value):
+    """Refused in one sentence, or loaded where transformers does not read it."""
+    file = damaged / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    try:
+        loaded = load_target(pair_of(damaged), "fp32", "cpu")
+    except UserError as error:
+        assert "\n" not in str(error) and len(str(error)) < 500, error
+    else:
+        assert all(type(id) is int for id in loaded.eos_ids)
