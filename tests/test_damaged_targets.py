@@ -8,6 +8,7 @@ from test_models_load import pair_of
 
 from specdemo.errors import UserError
 from specdemo.models.load import load_target
+from specdemo.models.shapes import shape_of
 
 
 @pytest.fixture
@@ -61,3 +62,17 @@ def test_a_config_with_an_odd_value(damaged, key, value):
         assert "\n" not in str(error) and len(str(error)) < 500, error
     else:
         assert all(type(id) is int for id in loaded.eos_ids)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"text_config": 5}', '{"n_head": "x"}', "[" * 100_000])
+def test_the_memory_of_a_damaged_folder_is_not_known(damaged, text):
+    assert shape_of(damaged) is not None
+    (damaged / "config.json").write_text(text)
+    assert shape_of(damaged) is None
+
+
+@pytest.mark.parametrize("header", ["[]", '{"a": 5}', '{"a": {}}', '{"a": {"shape": [[]]}}'])
+def test_nor_that_of_damaged_weights(damaged, header):
+    (file,) = damaged.glob("*.safetensors")
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    assert shape_of(damaged) is None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import read_json
 from ..paths import given_path
 from .fetch import drafter_folder
 from .kinds import is_autoregressive, is_diffusion_lm
@@ -30,7 +30,7 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
     if "hub" in source:
         folder = drafter_folder(place)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json")
         ar, whole = is_autoregressive(config), is_diffusion_lm(config)
     except (OSError, ValueError, AttributeError):
         raise UserError(

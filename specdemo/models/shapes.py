@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import UserError, shown
+from ..files import read_json
 from ..paths import given_path
 
 # the names that families of transformers have for the same field
@@ -70,11 +71,13 @@ def shape_of(folder: Path) -> Shape | None:
     headers of its safetensors files. None where they do not say.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config = config.get("text_config") or config
-        tensors = dict(_tensors(folder))
-    except (OSError, ValueError, AttributeError, struct.error):
-        return None
+        config = read_json(folder / "config.json")
+        return _shape_of(config.get("text_config") or config, dict(_tensors(folder)))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, struct.error):
+        return None  # damaged, or of a form that nobody knows
+
+
+def _shape_of(config: Any, tensors: Mapping[str, int]) -> Shape | None:
     sizes = {key: _field(config, names) for key, names in NAMES.items()}
     layers, hidden, heads = sizes["layers"], sizes["hidden"], sizes["heads"]
     vocabulary = sizes["vocabulary"]
