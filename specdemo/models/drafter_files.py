@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError, first_line
-from .dflash_layout import dflash_config, dflash_tensors, is_dflash
 from ..files import read_json
+from .dflash_layout import dflash_config, dflash_tensors, is_dflash
 from .validate import finite
 
 SHARD_BYTES = 9_500_000
