@@ -13,6 +13,7 @@ uses it. The id -1 is a token that a serving engine did not name; it is equal to
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from .totals import RaceResult, Rule
 
+UNNAMED = -1  # the id of a token that a serving engine did not name
 LaneName = Literal["ar", "spec"]
 TokenSource = Literal["accepted", "correction", "bonus", "plain"]
 NodeStatus = Literal["accepted", "rejected", "unreached", "dropped"]
@@ -348,3 +350,8 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_jsonable(v) for v in value]
     return value
+
+
+def named(ids: Sequence[int]) -> bool:
+    """Whether all tokens of an answer are known."""
+    return bool(ids) and UNNAMED not in ids

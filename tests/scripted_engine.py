@@ -55,6 +55,7 @@ class ScriptedEngine:
         self.bodies, self.metrics_asked = [], 0
         self.gone, self.held = threading.Event(), threading.Event()
         self.counters = [dict(running=0, drafts=0, drafted=0, accepted=0, first=0)]
+        self.instead = {}  # an answer by its number -> its lines, or a refusal
         self.replies = {}  # path -> (status, JSON or text) instead of its own
         engine = self
 
@@ -136,12 +137,16 @@ class ScriptedEngine:
         if self.status != 200:
             self.send(handler, self.status, "\n".join(self.lines))
             return
+        lines = self.instead.get(len(self.bodies), self.lines)
+        if isinstance(lines, dict):
+            self.send(handler, 400, lines)
+            return
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream")
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         try:
-            for line in self.lines:
+            for line in lines:
                 if line == "cut":
                     handler.wfile.write(b"ff\r\nda")
                     handler.wfile.flush()

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..errors import UserError
+from ..events import UNNAMED
 from ..request import Request
 from .wire import Endpoint, Line
 
-UNNAMED = -1  # the id of a token that the engine did not name
 LAST_ID = 2**31
 
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from ..events import Done, LaneName
+from ..events import Done, LaneName, named
 from ..request import Request
 from ..totals import FinishReason, RaceResult, Served
-from .client import UNNAMED, Counters
+from .client import Counters
 from .settle import Sure
 from .tell import Log
 
@@ -113,8 +113,7 @@ def _compared(
     """
     if ar is None or spec is None or stopped or not request.sampling.greedy:
         return "none", None
-    named = UNNAMED not in ar.ids and UNNAMED not in spec.ids
-    if named and ar.ids == spec.ids:
+    if named(ar.ids) and ar.ids == spec.ids:
         return "tokens", None
     if ar.text == spec.text:
         return "text", None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .. import __version__
 from ..errors import UserError
 from ..events import Event, LaneName, PrefillProgress, Start
-from ..models.served import EngineKind, Served
+from ..models.served import METHOD, EngineKind, Served
 from ..request import Request
 from .client import EngineClient, Facts, Step
 from .compare import finished
@@ -22,7 +22,7 @@ from .tell import Log, Teller
 from .transformers import Transformers
 from .trtllm import TrtLlm
 from .vllm import Vllm
-from .wire import Endpoint, Line
+from .wire import Endpoint, Line, Refused
 
 CLIENTS: dict[EngineKind, type[EngineClient]] = {
     "llama.cpp": LlamaCpp,
@@ -31,7 +31,6 @@ CLIENTS: dict[EngineKind, type[EngineClient]] = {
     "trtllm": TrtLlm,
     "transformers": Transformers,
 }
-METHOD = "served"  # what a race, a bench and a link call the engine's own way to draft
 PROGRESS = 0.5  # seconds between two sentences about a lane that is told later
 
 
@@ -165,7 +164,9 @@ class _Run:
             log.error = error
         if self.cancel.is_set():
             log.stopped, log.error = True, None
-        elif log.error is None and (not log.tail.finish or not log.steps):
+        elif log.error is None and log.tail.finish and not log.steps:
+            log.error = Refused(str(endpoint.say("answered with no token; ask something else.")))
+        elif log.error is None and not log.tail.finish:
             log.error = endpoint.say(
                 "ended its answer in the middle; what had come is kept. Look at its log, then try"
                 " again."

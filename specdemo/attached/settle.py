@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from .client import UNNAMED, Piece, Step, Tail
+from ..events import UNNAMED, named
+from .client import Piece, Step, Tail
 
 Sure = Literal["told", "inferred", "totals"]
 
@@ -25,7 +26,7 @@ def settle(steps: Sequence[Step], tail: Tail) -> Sure:
     if len(rounds) < least_rounds(tail):
         return "totals"
     for step in rounds:
-        if all(piece.id != UNNAMED for piece in step.pieces):
+        if named([piece.id for piece in step.pieces]):
             step.accepted = len(step.pieces) - 1
     return "inferred"
 

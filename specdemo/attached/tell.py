@@ -6,9 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import UserError
-from ..events import ArToken, DraftMade, Event, KeptToken, LaneName, NodeStatus, Prefill, Verify
+from ..events import (
+    UNNAMED,
+    ArToken,
+    DraftMade,
+    Event,
+    KeptToken,
+    LaneName,
+    NodeStatus,
+    Prefill,
+    Verify,
+)
 from ..totals import ArTotals, LaneTotals, SpecTotals
-from .client import UNNAMED, Piece, Step, Tail
+from .client import Piece, Step, Tail
 from .settle import Sure, Words, least_rounds
 
 NAMELESS = "·"  # what stands for a token without a name

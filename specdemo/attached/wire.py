@@ -21,8 +21,13 @@ from ..errors import UserError
 
 MAX_LINE, MAX_ANSWER, MAX_REPLY = 4_000_000, 20_000_000, 4_000_000  # bytes
 CONNECT, FIRST, NEXT, REPLY = 5.0, 120.0, 30.0, 10.0  # seconds that are waited for each
+UNFIT = (400, 413, 422)  # statuses that speak of the request alone
 LOOK = 0.05  # seconds between two looks at Stop
 _ADDRESS = re.compile(r"https?://\S+|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\blocalhost(:\d+)?\b", re.I)
+
+
+class Refused(UserError):
+    """An endpoint does not take this request; others it may take."""
 
 
 class Line(NamedTuple):
@@ -204,10 +209,13 @@ class Endpoint:
                 "answers with a redirect, which is not followed; name its own address in"
                 " models.yaml."
             )
-        said = self._clean(error_message(_parsed(text)))
-        return self.say(
+        data = _parsed(text)
+        said = self._clean(error_message(data))
+        error = self.say(
             f"refused the request ({said or f'status {status}'}); change that and try again."
         )
+        told = error_code(data) if status == 200 else status  # 200: a stream that had begun
+        return Refused(str(error)) if told in UNFIT else error
 
     def _clean(self, text: str) -> str:
         text = _ADDRESS.sub("…", " ".join(text.split()))
@@ -237,6 +245,13 @@ def error_message(data: Any) -> str:
         if isinstance(value, str) and value:
             return value
     return ""
+
+
+def error_code(data: Any) -> int | None:
+    """The status inside an engine's error."""
+    error = data.get("error") if isinstance(data, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) else None
 
 
 def _parsed(text: str) -> Any:

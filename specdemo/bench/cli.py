@@ -24,24 +24,26 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..commands.options import add_pair, pair_of
+from ..commands.options import SENT_ELSEWHERE, add_pair, pair_of, refuse_own_options
 from ..console import phases
 from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
+from ..models.served import METHOD
 from ..prompts import ALL, HELD_OUT, Prompt, load_suite
 from ..request import LAST_SEED, Request, Sampling
 from .html import NONE, number, percent, save_html
 from .measure import WARM_UP, measure
-from .methods import MethodConfig, parse_methods
+from .methods import BASELINE, MethodConfig, parse_methods
 from .peers import DEFAULT_PEERS, PEER_TITLES, parse_peers
 from .report import make_report, save_report
-from .runners import make_runners
+from .runners import Broken, Runner, make_runners
 from .runs_file import RUNS, BenchPlan, Line, resume
 from .schema import Figures, PeerTable, Report
 
 if TYPE_CHECKING:
     from ..models.pairs import Pair
+    from .peers.group import Peers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--methods",
-        required=True,
+        default="",
         metavar="A,B",
         help=(
-            "methods, each with settings if wanted: block,tree:budget=15,specdiff2:rule=point-mass"
+            "methods, each with settings if wanted: block,tree:budget=15,specdiff2:rule=point-mass;"
+            " none for a pair with an engine, which drafts by itself"
         ),
     )
     add(
@@ -111,18 +114,22 @@ def bench_main(args: argparse.Namespace) -> int:
     """
     suite = load_suite(args.suite)
     prompts = suite.first(args.limit)
-    configs, peers = parse_methods(args.methods), parse_peers(args.peers)
+    pair = pair_of(args)
+    if pair.engine is not None:
+        refuse_own_options(args, "methods", "peers", "dtype", "remeasure")
+        print(SENT_ELSEWHERE, file=sys.stderr)
+    configs = parse_methods(args.methods) if pair.engine is None else ()
+    peers = parse_peers(args.peers)
     if peers and args.temperature > 0:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    pair = pair_of(args)
     check_methods(pair, configs, sampling, args)
     plan = BenchPlan(
         suite=suite.name,
         sha256=suite.sha256,
         prompts=len(prompts),
-        pair=f"{pair.id} with the drafter in {args.drafter}" if args.drafter else pair.id,
-        methods=tuple(config.label for config in configs),
+        pair=_named(pair, args.drafter),
+        methods=tuple(config.label for config in configs) or (METHOD,),
         repeats=args.repeats,
         max_new_tokens=args.max_new_tokens,
         sampling=sampling.to_dict(),
@@ -144,6 +151,13 @@ def bench_main(args: argparse.Namespace) -> int:
     return code
 
 
+def _named(pair: Pair, drafter: str | None) -> str:
+    """What the plan calls the pair: results of another drafter are not mixed in."""
+    if pair.engine is not None and pair.engine.drafts:
+        return f"{pair.id}, drafting with {pair.engine.drafts}"
+    return f"{pair.id} with the drafter in {drafter}" if drafter else pair.id
+
+
 def check_methods(
     pair: Pair,
     configs: tuple[MethodConfig, ...],
@@ -158,7 +172,7 @@ def check_methods(
             f"Repeat r samples with seed S + r, and the last seed there is is {LAST_SEED}; lower"
             " --seed or --repeats."
         )
-    for config in configs:
+    for config in configs or (MethodConfig(BASELINE, BASELINE, "match"),):
         Request(
             WARM_UP,
             method=config.method,
@@ -179,11 +193,21 @@ def _measure(
     prompts: tuple[Prompt, ...],
     plan: BenchPlan,
 ) -> tuple[list[Line], int]:
-    """All lines of the runs file, and the exit status: 0, or 130 if a person interrupted."""
+    """All lines of the runs file, and the exit status: 0, 130 if a person interrupted, 1 if a
+    serving engine has gone.
+    """
+    if pair.engine is not None:
+        from ..attached.race import attach
+        from .served import served_runners
+
+        attached = attach(pair.id, pair.engine)
+        return _trials(
+            served_runners(attached, sampling, args.max_new_tokens), prompts, plan, Path(args.out)
+        )
     from ..engine import load_engine
     from .peers.group import open_peers
 
-    out, texts = Path(args.out), [prompt.text for prompt in prompts]
+    texts = [prompt.text for prompt in prompts]
     with ExitStack() as opened:
         with phases() as say:
             engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
@@ -191,15 +215,27 @@ def _measure(
             peers = opened.enter_context(
                 open_peers(engine, plan.peers, texts, args.max_new_tokens, say)
             )
-        try:
-            with progress_bar() as on_progress:
-                return measure(runners, prompts, plan, out, on_progress, peers), 0
-        except KeyboardInterrupt:
-            print(
-                f"Stopped. The same command continues after the last complete trial in {out}.",
-                file=sys.stderr,
-            )
-            return resume(out / RUNS, plan), 130
+        return _trials(runners, prompts, plan, Path(args.out), peers)
+
+
+def _trials(
+    runners: dict[str, Runner],
+    prompts: tuple[Prompt, ...],
+    plan: BenchPlan,
+    out: Path,
+    peers: Peers | None = None,
+) -> tuple[list[Line], int]:
+    try:
+        with progress_bar() as on_progress:
+            return measure(runners, prompts, plan, out, on_progress, peers), 0
+    except KeyboardInterrupt:
+        why, code = "Stopped.", 130
+    except Broken as error:
+        why, code = f"specdemo: {error}", 1
+    print(
+        f"{why} The same command continues after the last complete trial in {out}.", file=sys.stderr
+    )
+    return resume(out / RUNS, plan), code
 
 
 @contextmanager

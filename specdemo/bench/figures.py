@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..events import named
 from ..repetition import DEGENERATE, ECHO, loop_start
 from .intervals import Timed, interval, ratio
 from .schema import FewFigures, Figures, Shares
@@ -31,6 +32,7 @@ class Row:
         run: ``RunResult.to_dict()``, with ``identical``.
         ratio: tokens per second over the baseline's; None where one of them was not timed.
         tokens, baseline_tokens: decoded tokens, without the prefill's.
+        counted: whether ``tokens`` is told; else it is the baseline's for the same text, or 0.
         baseline_seconds: what the baseline took for its own.
         flagged: whether the plain answer ends in a loop or copies its prompt.
     """
@@ -44,6 +46,7 @@ class Row:
     baseline_tokens: int
     baseline_seconds: float
     flagged: bool
+    counted: bool = True
 
     @property
     def timed(self) -> Timed | None:
@@ -81,8 +84,9 @@ def decode_rate(run: dict[str, Any]) -> float | None:
 
 
 def loops_at(trial: Line) -> int | None:
-    """The token at which the plain answer begins to loop to its end."""
-    return loop_start(trial["baseline"][0]["ids"])
+    """The token at which the plain answer begins to loop to its end, where its tokens are named."""
+    ids = trial["baseline"][0]["ids"]
+    return loop_start(ids) if named(ids) else None
 
 
 def echoes(trial: Line) -> bool:
@@ -95,8 +99,12 @@ def rows_of(trials: Iterable[Line], label: str) -> list[Row]:
     rows = []
     for trial in trials:
         run = trial["runs"][label]
-        rate, baseline = decode_rate(run), baseline_rate(trial)
-        baseline_tokens = len(trial["baseline"][0]["ids"]) - 1
+        baseline = baseline_rate(trial)
+        baseline_tokens = max(0, len(trial["baseline"][0]["ids"]) - 1)
+        counted, tokens = bool(run["ids"]), max(0, len(run["ids"]) - 1)
+        if not counted and run["identical"]:
+            tokens = baseline_tokens
+        rate = tokens / run["seconds"] if tokens and run["seconds"] > 0 else None
         rows.append(
             Row(
                 prompt=trial["prompt"],
@@ -104,10 +112,11 @@ def rows_of(trials: Iterable[Line], label: str) -> list[Row]:
                 repeat=trial["repeat"],
                 run=run,
                 ratio=rate / baseline if rate is not None and baseline is not None else None,
-                tokens=len(run["ids"]) - 1,
+                tokens=tokens,
                 baseline_tokens=baseline_tokens,
                 baseline_seconds=baseline_tokens / baseline if baseline is not None else 0.0,
                 flagged=loops_at(trial) is not None or echoes(trial),
+                counted=counted,
             )
         )
     return rows
@@ -176,14 +185,15 @@ def quartiles(values: Sequence[float]) -> list[float] | None:
 
 def tokens_per_round(rows: Sequence[Row]) -> float | None:
     """Decoded tokens per round, the target's own included."""
-    return _ratio(sum(row.tokens for row in rows), _rounds(rows))
+    known = [(row.tokens, n) for row in rows if row.counted and (n := _rounds(row)) is not None]
+    return _ratio(sum(tokens for tokens, _ in known), sum(n for _, n in known))
 
 
 def summarize(rows: Sequence[Row]) -> Figures:
     """All figures of one method over some rows."""
-    rounds = _rounds(rows)
     seconds = sum(row.run["seconds"] for row in rows)
-    other_text = [row for row in rows if row.run["unique"] >= DEGENERATE]
+    looked_at = [row for row in rows if row.run["unique"] is not None]
+    other_text = [row for row in looked_at if row.run["unique"] >= DEGENERATE]
     unflagged = [row for row in other_text if not row.flagged]
     compared = [row.run["identical"] for row in rows if row.run["identical"] is not None]
     repeats = sorted({row.repeat for row in rows})
@@ -195,13 +205,18 @@ def summarize(rows: Sequence[Row]) -> Figures:
         "prompt_quartiles": quartiles(list(prompt_ratios(rows).values())),
         "by_repeat": [speedup([row for row in rows if row.repeat == n]) for n in repeats],
         "predicted": predicted_speedup(rows),
-        "tokens_per_second": _ratio(sum(row.tokens for row in rows), seconds),
+        "tokens_per_second": _ratio(
+            sum(row.tokens for row in rows if row.counted),
+            sum(row.run["seconds"] for row in rows if row.counted),
+        ),
         "tokens_per_round": tokens_per_round(rows),
-        "accepted_per_round": _ratio(sum(sum(row.run["accepted"]) for row in rows), rounds),
+        "accepted_per_round": _accepted_per_round(rows),
         "accepted_at": accepted_at(rows),
-        "rows_per_pass": _ratio(sum(sum(row.run["rows"]) for row in rows), rounds),
+        "rows_per_pass": _ratio(
+            sum(sum(row.run["rows"]) for row in rows), sum(len(row.run["rows"]) for row in rows)
+        ),
         "time": _time_shares(rows, seconds) if seconds else None,
-        "degenerate": 1 - len(other_text) / len(rows) if rows else None,
+        "degenerate": 1 - len(other_text) / len(looked_at) if looked_at else None,
         "non_degenerate": _few(other_text),
         "unflagged": _few(unflagged),
         "identical": _ratio(sum(compared), len(compared)),
@@ -212,10 +227,13 @@ def _few(rows: Sequence[Row]) -> FewFigures:
     return {"speedup": speedup(rows), "tokens_per_round": tokens_per_round(rows)}
 
 
-def _time_shares(rows: Sequence[Row], seconds: float) -> Shares:
+def _time_shares(rows: Sequence[Row], seconds: float) -> Shares | None:
+    """None where neither part was timed."""
     draft, verify = (
         sum(row.run[key] for row in rows) for key in ("draft_seconds", "verify_seconds")
     )
+    if not draft and not verify:
+        return None
     return {
         "draft": draft / seconds,
         "verify": verify / seconds,
@@ -223,8 +241,19 @@ def _time_shares(rows: Sequence[Row], seconds: float) -> Shares:
     }
 
 
-def _rounds(rows: Sequence[Row]) -> int:
-    return sum(len(row.run["accepted"]) for row in rows)
+def _rounds(row: Row) -> int | None:
+    """None where they are not told."""
+    totals = row.run.get("totals")
+    return totals[0] if totals else len(row.run["accepted"])
+
+
+def _accepted_per_round(rows: Sequence[Row]) -> float | None:
+    accepted = rounds = 0
+    for row in rows:
+        totals = row.run.get("totals") or (len(row.run["accepted"]), sum(row.run["accepted"]))
+        if None not in totals:
+            rounds, accepted = rounds + totals[0], accepted + totals[1]
+    return _ratio(accepted, rounds)
 
 
 def _ratio(total: float, count: float) -> float | None:

@@ -15,12 +15,13 @@ from markupsafe import Markup
 
 from ..files import write_output
 from ..prompts import ALL
-from .schema import Figures, Report
+from .schema import Figures, Report, ServedFields
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TEMPLATES = Path(__file__).with_name("templates")
+NOT_TOLD = "not told by the engine"
 NONE = "–"  # where a figure could not be measured
 
 
@@ -146,6 +147,8 @@ def _facts(report: Report) -> dict[str, str]:
             f"{rows}: {ms:.2f}" for rows, ms in (measured["cost_ms"] or {}).items()
         ),
     }
+    if report["served"]:
+        return facts | _served_facts(report["served"], measured["system"], measured["hardware"])
     for label, method in report["methods"].items():
         params = (method.get("params") or {}).items()
         settings = ", ".join(f"{name} {value}" for name, value in params) or "no parameters"
@@ -153,6 +156,17 @@ def _facts(report: Report) -> dict[str, str]:
             f"rule {method.get('rule')}; {settings}; weights: {method.get('weights') or 'none'}"
         )
     return facts
+
+
+def _served_facts(served: ServedFields, system: str, hardware: str) -> dict[str, str]:
+    """What is otherwise with a serving engine, of whose machine nothing is known."""
+    return {
+        "hardware": f"{hardware}, asked from {system}",
+        "dtype": NOT_TOLD,
+        "machine otherwise idle": "unknown",
+        "one pass of the target, ms by rows": NOT_TOLD,
+        "drafts": served["drafts"] or NOT_TOLD,
+    }
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..events import named
 from ..prompts import Prompt, number_prompts
 from ..repetition import echo
 from ..request import Sampling
 from .machine import CpuMonitor, commit, load_average
 from .methods import BASELINE, parse_methods
 from .report import Report, make_report
-from .runners import Runner, RunResult, Stopped, make_runners
+from .runners import Broken, Runner, RunResult, Stopped, make_runners
 from .runs_file import RUNS, BenchPlan, Line, append, resume
 
 if TYPE_CHECKING:
@@ -173,13 +174,15 @@ def run_trial(
                 answers[label] = peers.answer(label, prompt.text)
             else:
                 runs.setdefault(label, []).append(runners[label](prompt.text, seed))
+    except Broken:
+        raise
     except UserError as error:
         return line | {"refused": f"{label}: {error}"}
     first, second = runs.pop(BASELINE)
     return line | {
         "echo": echo(first.text, prompt.text),
         "baseline": [first.to_dict(), _times_only(second)],
-        "baseline_repeatable": first.ids == second.ids,
+        "baseline_repeatable": _same(first, second),
         "runs": {
             label: run.to_dict() | _difference(run, first, plan) for label, (run,) in runs.items()
         },
@@ -191,9 +194,12 @@ def run_trial(
 
 
 def _difference(run: RunResult, baseline: RunResult, plan: BenchPlan) -> dict[str, Any]:
-    """Whether both wrote the same ids; None where the rule keeps the distribution instead of the
-    sample.
+    """Whether both wrote the same ids (a serving engine: the same text); None where the rule keeps
+    the distribution instead of the sample, or a serving engine sampled.
     """
+    if "served" in run.result:
+        equal = None if plan.sampling["temperature"] > 0 else _same(run, baseline)
+        return {"identical": equal, "first_difference": None}
     if run.result.get("rule", "match") != "match" and plan.sampling["temperature"] > 0:
         return {"identical": None, "first_difference": None}
     if run.ids == baseline.ids:
@@ -202,6 +208,12 @@ def _difference(run: RunResult, baseline: RunResult, plan: BenchPlan) -> dict[st
     shared = min(len(run.ids), len(baseline.ids))
     first = next((i for i, (mine, theirs) in enumerate(pairs) if mine != theirs), shared)
     return {"identical": False, "first_difference": first}
+
+
+def _same(one: RunResult, other: RunResult) -> bool:
+    """By ids, or by text: a serving engine may not name tokens, or leave the end token out."""
+    same_text = "served" in one.result and one.text == other.text
+    return same_text or named(one.ids) and one.ids == other.ids
 
 
 def _compared(answer: PeerRun, baseline: RunResult, peers: Peers | None) -> PeerRun:
@@ -257,6 +269,7 @@ def start_session(
             if label != BASELINE
         },
         "peers": peers.facts if peers else {},
+        "served": base.get("served"),
     }
     same = ("hardware", "dtype", "versions")
     for earlier in lines:

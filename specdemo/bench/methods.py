@@ -9,6 +9,7 @@ from typing import cast
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
+from ..models.served import METHOD
 from ..totals import Rule
 
 BASELINE = "ar"  # the method that every other is compared with
@@ -30,6 +31,8 @@ class MethodConfig:
 
 def method_title(label: str) -> str:
     """The method's title for people, with its settings: ``Best-first tree (budget=15)``."""
+    if label == METHOD:
+        return "The engine's own speculation"
     name, _, settings = label.partition(":")
     title = METHODS[name].title if name in METHODS else name
     return f"{title} ({settings.replace(':', ', ')})" if settings else title

@@ -16,7 +16,9 @@ MAX_NOISE = 0.1
 
 def remarks(report: Any) -> list[str]:
     """What a reader must know before believing the table, in sentences."""
-    return [*_remarks_on_conditions(report), *_remarks_on_methods(report)]
+    served = report["served"]
+    of_engine = _remarks_on_engine(served) if served else ()
+    return [*_remarks_on_conditions(report), *of_engine, *_remarks_on_methods(report)]
 
 
 def _remarks_on_conditions(report: Any) -> Iterator[str]:
@@ -58,6 +60,22 @@ def _remarks_on_conditions(report: Any) -> Iterator[str]:
         )
 
 
+def _remarks_on_engine(served: Any) -> Iterator[str]:
+    clock = "its own clock" if served["clock"] == "engine" else "the arrival of its chunks"
+    yield f"{served['engine']} decoded both sides, timed by {clock}; SpecDemo only asked."
+    yield f"It does not tell {', nor '.join(served['not_told'])}; a dash stands there."
+    if served["inferred"]:
+        yield (
+            f"In {served['inferred']} of {served['runs']} answers it does not tell each round: one"
+            " chunk is taken for one pass."
+        )
+    if served["totals"]:
+        yield (
+            f"In {served['totals']} of {served['runs']} answers chunks of several rounds were"
+            " merged on their way, so only totals are known."
+        )
+
+
 def _remarks_on_methods(report: Any) -> Iterator[str]:
     totals = {label: row[ALL] for label, row in report["table"].items()}
     slower = [label for label, all_ in totals.items() if round(all_["speedup"] or 1, 2) < 1]
@@ -68,7 +86,13 @@ def _remarks_on_methods(report: Any) -> Iterator[str]:
         for label, all_ in totals.items()
         if all_["identical"] not in (None, 1.0)
     ]
-    if different:
+    if different and report["served"]:
+        share = next(iter(totals.values()))["identical"]
+        yield (
+            f"The two endpoints wrote different texts in {1 - share:.1%} of the runs; this engine"
+            " does not promise otherwise."
+        )
+    elif different:
         yield f"Not token-identical to plain decoding: {', '.join(different)}."
     if not report["baseline"]["repeatable"]:
         yield "Plain decoding did not always repeat its own text."

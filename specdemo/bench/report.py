@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UserError
+from ..events import named
 from ..files import write_output
+from ..models.served import METHOD
 from ..prompts import ALL
 from ..repetition import DEGENERATE
 from .figures import (
@@ -36,12 +38,23 @@ from .schema import (
     VERSION,
     Baseline,
     Environment,
+    Figures,
     MethodFields,
     PlanFields,
     PromptFigures,
     Report,
+    ServedFields,
     check_report,
 )
+
+# what no serving engine tells; figures that only some tell
+_NEVER_TOLD = ("the number type", "the time of drafting and of verifying")
+_NOT_TOLD = {
+    "tokens_per_second": "how many tokens it writes when it drafts",
+    "rows_per_pass": "how many tokens each round drafts",
+    "accepted_per_round": "how many of them it accepts",
+    "degenerate": "which tokens it writes, so loops are not looked for",
+}
 
 
 def make_report(lines: Sequence[Line]) -> Report:
@@ -73,10 +86,13 @@ def make_report(lines: Sequence[Line]) -> Report:
         "paired": _paired(rows),
         "prompts": _by_prompt(trials, rows),
         "peers": peer_table(trials, sessions[-1], plan["methods"]),
+        "served": None,
         "complete": len(trials) + len(refused) == plan["prompts"] * plan["repeats"],
         "refused": refused,
         "remarks": [],
     }
+    if engine := sessions[-1].get("served"):
+        report["served"] = _served(trials, engine, report["table"][METHOD][ALL])
     report["remarks"] = remarks(report)
     return report
 
@@ -103,6 +119,23 @@ def _method(label: str, session: Line) -> MethodFields:
     return {"title": method_title(label), **session["methods"].get(label, {})}
 
 
+def _served(trials: Sequence[Line], engine: dict[str, str], figures: Figures) -> ServedFields:
+    told = [trial["runs"][METHOD]["result"]["served"] for trial in trials]
+    known: dict[str, Any] = {**figures}
+    return {
+        "engine": engine["engine"],
+        "drafts": engine["drafts"],
+        "clock": told[0]["clock"],
+        "inferred": sum(each["rounds"] == "inferred" for each in told),
+        "totals": sum(each["rounds"] == "totals" for each in told),
+        "runs": len(told),
+        "not_told": [
+            *_NEVER_TOLD,
+            *(what for key, what in _NOT_TOLD.items() if known[key] is None),
+        ],
+    }
+
+
 def _baseline(trials: Sequence[Line], categories: Sequence[str]) -> Baseline:
     """Plain decoding: its rate, and how much two runs of the same thing differ (the noise of every
     ratio).
@@ -125,12 +158,20 @@ def _baseline(trials: Sequence[Line], categories: Sequence[str]) -> Baseline:
             ]
         ),
         "ttft_seconds": statistics.median(first["ttft_seconds"] for first, _ in both),
-        "degenerate": sum(first["unique"] < DEGENERATE for first, _ in both) / len(both),
-        "loops": len(loops) / len(trials),
+        "degenerate": _share(
+            [r["unique"] < DEGENERATE for r, _ in both if r["unique"] is not None]
+        ),
+        "loops": _share(
+            [loops_at(t) is not None for t in trials if named(t["baseline"][0]["ids"])]
+        ),
         "loop_at": statistics.median(loops) if loops else None,
         "echoes": sum(echoes(trial) for trial in known) / len(known) if known else None,
         "repeatable": all(trial["baseline_repeatable"] for trial in trials),
     }
+
+
+def _share(known: Sequence[bool]) -> float | None:
+    return sum(known) / len(known) if known else None
 
 
 def _baseline_rate(trials: Sequence[Line]) -> float | None:
@@ -144,7 +185,12 @@ def _baseline_rate(trials: Sequence[Line]) -> float | None:
 
 def _environment(sessions: Sequence[Line], trials: Sequence[Line]) -> Environment:
     last = sessions[-1]
-    loads = [trial["other_load"] for trial in trials if trial.get("other_load") is not None]
+    # a serving engine is another program itself, perhaps on another machine
+    loads = [
+        trial["other_load"]
+        for trial in trials
+        if trial.get("other_load") is not None and not last.get("served")
+    ]
     other_load = statistics.median(loads) if loads else None
     return {
         "pair": last["pair"],

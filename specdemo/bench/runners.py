@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..events import Done, Event, Start, Verify
+from ..errors import UserError
+from ..events import Done, Event, Start, Verify, named
 from ..repetition import uniqueness
 from ..request import Request, Sampling
 from .methods import BASELINE, MethodConfig
@@ -40,17 +41,21 @@ class RunResult:
 
     Attributes:
         ids: output token ids; the first belongs to the prefill, so ``len(ids) - 1`` were decoded in
-            ``seconds``.
+            ``seconds``. Those that a serving engine does not name are ``events.UNNAMED``; empty
+            where it does not even count them.
         text: the answer, cut at stop strings.
         one_row_rate: tokens per second of the one-row kernel, where the baseline lane uses another
             one (baseline only).
         accepted: accepted drafted tokens of every round, after the stop cut; empty for the
             baseline.
-        rows: width of the target's pass in every round.
+        totals: (rounds, accepted drafts) where a serving engine does not tell each round, None for
+            what it does not tell at all.
+        rows: width of the target's pass in every round; empty where it is not told.
         predicted_seconds: decoding time by the pass costs measured at load and the measured
             drafting time; None where nothing was drafted or no costs are known.
         baseline_ms: milliseconds of the baseline's pass, by the same costs.
-        unique: distinct 4-grams among all 4-grams of the output (1 = nothing repeats).
+        unique: distinct 4-grams among all 4-grams of the output (1 = nothing repeats); None where
+            tokens have no names.
         facts: hardware, dtype, versions, weights, params and the like: what a report must name.
     """
 
@@ -61,6 +66,7 @@ class RunResult:
     finish: str = ""
     one_row_rate: float | None = None
     accepted: list[int] = field(default_factory=list)
+    totals: tuple[int | None, int | None] | None = None
     rows: list[int] = field(default_factory=list)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
@@ -70,8 +76,8 @@ class RunResult:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def unique(self) -> float:
-        return uniqueness(self.ids)
+    def unique(self) -> float | None:
+        return uniqueness(self.ids) if named(self.ids) else None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; ``facts`` are kept once a session, not with every run."""
@@ -87,6 +93,10 @@ Runner = Callable[[str, int], RunResult]
 
 class Stopped(Exception):
     """A person stopped the run in the middle of an answer; it does not count."""
+
+
+class Broken(UserError):
+    """What answers has gone, so no further run can be made; the one under way does not count."""
 
 
 def make_runners(

@@ -112,7 +112,7 @@ class Baseline(TypedDict):
     tokens_per_second: dict[str, float | None]
     repeat_ratio: list[float] | None
     ttft_seconds: float
-    degenerate: float
+    degenerate: float | None
     loops: float | None
     loop_at: float | None
     echoes: float | None
@@ -160,6 +160,23 @@ class PeerTable(TypedDict):
     advice: str
 
 
+class ServedFields(TypedDict):
+    """A serving engine that was asked, and what it drafts with, in words.
+
+    ``clock``: whose seconds these are, the engine's or those of the arriving chunks. Of ``runs``
+    answers, ``inferred`` is in how many one chunk is taken for one pass, ``totals`` in how many
+    rounds are not told apart. ``not_told``: what it tells nothing of, so that a dash stands there.
+    """
+
+    engine: str
+    drafts: str
+    clock: Literal["engine", "arrival"]
+    inferred: int
+    totals: int
+    runs: int
+    not_told: list[str]
+
+
 class Report(TypedDict):
     """``table[label][category or "all"]`` are the figures, ``paired[label][other]`` the speed of
     one method over another's in the same trials with the bounds of its 95 % interval.
@@ -176,6 +193,7 @@ class Report(TypedDict):
     paired: dict[str, dict[str, list[float]]]
     prompts: list[PromptFigures]
     peers: PeerTable | None
+    served: ServedFields | None
     complete: bool
     refused: list[str]
     remarks: list[str]

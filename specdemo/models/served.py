@@ -22,6 +22,7 @@ TITLES: dict[EngineKind, str] = {
     "trtllm": "TensorRT-LLM",
     "transformers": "transformers serve",
 }
+METHOD = "served"  # what a race, a bench and a link call the engine's own way to draft
 ATTACH = "SPECDEMO_ATTACH"  # set to 1, a public Space takes engines too
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

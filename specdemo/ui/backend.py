@@ -204,7 +204,7 @@ class Backend:
         if is_attached(engine):
             raise UserError(
                 "A pair that an engine serves is measured from the command line: “python -m"
-                " specdemo load”."
+                " specdemo bench” or “load”."
             )
         from ..bench import short_run
         from ..prompts import Prompt
