@@ -55,8 +55,9 @@ class ScriptedEngine:
         self.bodies, self.metrics_asked = [], 0
         self.gone, self.held = threading.Event(), threading.Event()
         self.counters = [dict(running=0, drafts=0, drafted=0, accepted=0, first=0)]
+        self.seen = []  # (port of the client, headers) of each request
         self.instead = {}  # an answer by its number -> its lines, or a refusal
-        self.replies = {}  # path -> (status, JSON or text) instead of its own
+        self.replies = {}  # path -> (status, JSON or text), or “hold”, instead of its own
         engine = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -89,8 +90,12 @@ class ScriptedEngine:
 
     def answer(self, handler, body):
         path = handler.path
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.seen.append((handler.client_address[1], headers))
         if self.key and handler.headers.get("Authorization") != f"Bearer {self.key}":
             self.send(handler, 401, {"error": "Unauthorized"})
+        elif self.replies.get(path) == "hold":
+            self.hold(handler)
         elif path in self.replies:
             self.send(handler, *self.replies[path])
         elif path in ("/completion", "/v1/chat/completions", "/generate"):

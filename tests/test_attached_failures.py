@@ -108,6 +108,17 @@ def test_a_stall_ends_after_a_while(monkeypatch):
     assert "has sent nothing for" in sentence and written(events)["spec"]
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
+def test_an_endpoint_that_takes_the_connection_and_says_nothing(monkeypatch, path):
+    monkeypatch.setattr(wire, "CONNECT", 0.2)
+    monkeypatch.setattr(wire, "REPLY", 1.0)
+    with ScriptedEngine("vllm", speculates=False) as first, ScriptedEngine("vllm") as second:
+        first.replies[path] = "hold"
+        with pytest.raises(UserError, match="plain endpoint did not answer in time"):
+            attach("there", Served("vllm", first.url, second.url))
+        assert first.gone.wait(5)
+
+
 def test_a_line_without_end(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 20_000)
     events, sentence = broken([*DRAFT[:9], "data: " + "x" * 30_000])
@@ -215,13 +226,12 @@ def test_a_closed_tab_closes_the_connection():
             assert second.gone.wait(1)
 
 
-def test_each_request_has_a_connection_and_a_salt_of_its_own():
+def test_each_request_has_a_salt_of_its_own():
     stream = captured("vllm_0.32.0_dflash_random_chat")
     engines = ScriptedEngine("vllm", plain_vllm(), speculates=False), ScriptedEngine("vllm", stream)
     run("vllm", engines=engines)
     bodies = [engine.bodies[0] for engine in engines]
     assert bodies[0]["cache_salt"] != bodies[1]["cache_salt"]
-    assert all("X-Conversation-Id" not in body for body in bodies)
 
 
 COUNTED = dict(running=0, drafts=31, drafted=217, accepted=0, first=0)  # of the recorded answer

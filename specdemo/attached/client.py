@@ -158,6 +158,29 @@ def finish_of(data: dict[str, Any]) -> str:
     return text_of(first(data.get("choices")).get("finish_reason"))
 
 
+def chunk_step(tail: Tail, ids: list[int], text: str, arrived: float) -> Iterator[Step]:
+    """The step of a chunk with these tokens and this text, if it has any; ``tail`` learns whether
+    tokens are counted, which a chunk of text alone does not do.
+    """
+    if ids or text:
+        tail.counts_tokens = tail.counts_tokens and bool(ids)
+        yield Step([Piece("", i) for i in ids] or [Piece(text)], arrived=arrived, text=text)
+
+
+def read_usage(tail: Tail, data: dict[str, Any]) -> None:
+    """What an OpenAI answer's last chunk counts."""
+    if usage := record(data.get("usage")):
+        tail.tokens = count(usage.get("completion_tokens"))
+        tail.prompt_tokens = count(usage.get("prompt_tokens")) or 0
+        details = record(usage.get("prompt_tokens_details"))
+        tail.cached = count(details.get("cached_tokens")) or 0
+
+
+def version_of(endpoint: Endpoint) -> str:
+    """What ``/version`` says; empty where there is no such page."""
+    return text_of(record(endpoint.get("/version").data).get("version"))[:40]
+
+
 def messages(request: Request) -> list[dict[str, str]]:
     return [{"role": "user", "content": request.prompt}]
 

@@ -11,10 +11,10 @@ from ..request import Request
 from .client import (
     Counters,
     Facts,
-    Piece,
     Step,
     Tail,
     check_model,
+    chunk_step,
     count,
     ids_of,
     messages,
@@ -72,11 +72,7 @@ class Sglang:
                 ids = ids[ids_seen:]
                 text, text_seen = text.removeprefix(text_seen), text or text_seen
             ids_seen += len(ids)
-            if ids or text:
-                pieces = [Piece("", i) for i in ids] or [Piece(text)]
-                yield Step(pieces, arrived=arrived, text=text)
-                if not ids:
-                    tail.counts_tokens = False
+            yield from chunk_step(tail, ids, text, arrived)
             _finish(tail, meta, total)
         yield tail
 

@@ -11,20 +11,19 @@ from ..request import Request
 from .client import (
     Counters,
     Facts,
-    Piece,
     Step,
     Tail,
     chat_delta,
     check_model,
-    count,
+    chunk_step,
     finish_of,
     first,
     ids_of,
     metrics,
     number,
     openai_body,
-    record,
-    text_of,
+    read_usage,
+    version_of,
 )
 from .wire import Endpoint, Line
 
@@ -36,11 +35,10 @@ class TrtLlm:
 
     def check(self, endpoint: Endpoint, model: str) -> Facts:
         check_model(endpoint, model)
-        version = text_of(record(endpoint.get("/version").data).get("version"))
         found = metrics(endpoint, METRICS) or {}
         # absent also where such metrics are switched off
         told = any(name.startswith("trtllm_spec") for name in found)
-        return Facts(version[:40], True if told else None)
+        return Facts(version_of(endpoint), True if told else None)
 
     def call(
         self, endpoint: Endpoint, request: Request, model: str, speculative: bool
@@ -61,16 +59,11 @@ class TrtLlm:
         tail, average = Tail(), None
         for arrived, data in lines:
             choice = first(data.get("choices"))
-            ids, text = ids_of(choice.get("token_ids")), chat_delta(data)
-            if ids or text:
-                yield Step([Piece("", i) for i in ids] or [Piece(text)], arrived=arrived, text=text)
-                tail.counts_tokens = tail.counts_tokens and bool(ids)
+            yield from chunk_step(tail, ids_of(choice.get("token_ids")), chat_delta(data), arrived)
             running = number(choice.get("avg_decoded_tokens_per_iter"))
             average = running if running else average
             tail.finish = finish_of(data) or tail.finish
-            if usage := record(data.get("usage")):
-                tail.tokens = count(usage.get("completion_tokens"))
-                tail.prompt_tokens = count(usage.get("prompt_tokens")) or 0
+            read_usage(tail, data)
         if average and tail.tokens:
             tail.rounds = max(0, round(tail.tokens / average) - 1)  # the first one is the prefill
         yield tail

@@ -12,11 +12,11 @@ from ..request import Request
 from .client import (
     Counters,
     Facts,
-    Piece,
     Step,
     Tail,
     chat_delta,
     check_model,
+    chunk_step,
     count,
     finish_of,
     first,
@@ -24,10 +24,11 @@ from .client import (
     metrics,
     number,
     openai_body,
+    read_usage,
     record,
     refuse_options,
     spec_counters,
-    text_of,
+    version_of,
 )
 from .wire import Endpoint, Line
 
@@ -37,11 +38,10 @@ class Vllm:
 
     def check(self, endpoint: Endpoint, model: str) -> Facts:
         check_model(endpoint, model)
-        version = text_of(record(endpoint.get("/version").data).get("version"))
         found = metrics(endpoint, "/metrics")
         # a server that does not speculate has no such counter
         speculates = None if found is None else any("vllm:spec_decode_" in name for name in found)
-        return Facts(version[:40], speculates)
+        return Facts(version_of(endpoint), speculates)
 
     def call(
         self, endpoint: Endpoint, request: Request, model: str, speculative: bool
@@ -64,18 +64,9 @@ class Vllm:
         tail = Tail()
         for arrived, data in lines:
             ids = ids_of(first(data.get("choices")).get("token_ids"))
-            text = chat_delta(data)
-            if ids or text:
-                pieces = [Piece("", i) for i in ids] or [Piece(text)]
-                yield Step(pieces, arrived=arrived, text=text)
-                if not ids:  # the server is too old to tell them
-                    tail.counts_tokens = False
+            yield from chunk_step(tail, ids, chat_delta(data), arrived)  # no ids: it is too old
             tail.finish = finish_of(data) or tail.finish
-            if usage := record(data.get("usage")):
-                tail.tokens = count(usage.get("completion_tokens"))
-                tail.prompt_tokens = count(usage.get("prompt_tokens")) or 0
-                details = record(usage.get("prompt_tokens_details"))
-                tail.cached = count(details.get("cached_tokens")) or 0
+            read_usage(tail, data)
             if found := record(data.get("metrics")):
                 _speculation(tail, found)
         yield tail

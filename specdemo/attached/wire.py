@@ -86,7 +86,7 @@ class Endpoint:
                         )
 
         async def bounded(put: Callable[[Any], None]) -> None:
-            await asyncio.wait_for(self._refusals(work(put)), CONNECT + REPLY)
+            await self._refusals(asyncio.wait_for(work(put), CONNECT + REPLY))
 
         for _ in _Stream(bounded, threading.Event()):
             pass

@@ -64,8 +64,8 @@ def charts(report: Report) -> list[tuple[str, go.Figure]]:
         ),
         *positions,
         ("Speed-up of every prompt", spread(report)),
-        *([("Predicted and measured", scatter(report))] if not report["served"] else []),
-        *([("Where the time goes", times(report))] if not report["served"] else []),
+        *([("Predicted and measured", scatter(report))] if not report.get("served") else []),
+        *([("Where the time goes", times(report))] if not report.get("served") else []),
     ]
 
 

@@ -147,8 +147,8 @@ def _facts(report: Report) -> dict[str, str]:
             f"{rows}: {ms:.2f}" for rows, ms in (measured["cost_ms"] or {}).items()
         ),
     }
-    if report["served"]:
-        return facts | _served_facts(report["served"], measured["system"], measured["hardware"])
+    if served := report.get("served"):
+        return facts | _served_facts(served, measured["system"], measured["hardware"])
     for label, method in report["methods"].items():
         params = (method.get("params") or {}).items()
         settings = ", ".join(f"{name} {value}" for name, value in params) or "no parameters"

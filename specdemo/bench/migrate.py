@@ -26,7 +26,6 @@ def upgrade_report(data: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError, TypeError, AttributeError: ``data`` is no such report.
     """
-    data = {"served": None} | data  # before serving engines were measured
     if data["version"] == 1:
         data = _report_2(data)
     if data["version"] == 2:  # before there were peers

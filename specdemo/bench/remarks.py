@@ -16,7 +16,7 @@ MAX_NOISE = 0.1
 
 def remarks(report: Any) -> list[str]:
     """What a reader must know before believing the table, in sentences."""
-    served = report["served"]
+    served = report.get("served")
     of_engine = _remarks_on_engine(served) if served else ()
     return [*_remarks_on_conditions(report), *of_engine, *_remarks_on_methods(report)]
 
@@ -86,7 +86,7 @@ def _remarks_on_methods(report: Any) -> Iterator[str]:
         for label, all_ in totals.items()
         if all_["identical"] not in (None, 1.0)
     ]
-    if different and report["served"]:
+    if different and report.get("served"):
         share = next(iter(totals.values()))["identical"]
         yield (
             f"The two endpoints wrote different texts in {1 - share:.1%} of the runs; this engine"

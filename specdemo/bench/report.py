@@ -86,7 +86,6 @@ def make_report(lines: Sequence[Line]) -> Report:
         "paired": _paired(rows),
         "prompts": _by_prompt(trials, rows),
         "peers": peer_table(trials, sessions[-1], plan["methods"]),
-        "served": None,
         "complete": len(trials) + len(refused) == plan["prompts"] * plan["repeats"],
         "refused": refused,
         "remarks": [],

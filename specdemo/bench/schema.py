@@ -193,7 +193,7 @@ class Report(TypedDict):
     paired: dict[str, dict[str, list[float]]]
     prompts: list[PromptFigures]
     peers: PeerTable | None
-    served: ServedFields | None
+    served: NotRequired[ServedFields]
     complete: bool
     refused: list[str]
     remarks: list[str]

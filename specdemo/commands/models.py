@@ -44,14 +44,10 @@ def models_main(args: argparse.Namespace) -> int:
 def _print_pair(console: Console, pair: dict[str, Any]) -> None:
     state = (pair["state"], "green" if pair["state"] == "ready" else "yellow")
     console.print(Text.assemble((pair["id"], "bold"), "  ", pair["title"], "  ", state))
-    drafters = [
-        kind if present else f"{kind} (not here)" for kind, present in pair["drafters"].items()
-    ]
     lines = [
         ("size", pair["size"]),
         *([("runs on", pair["hardware"])] if pair["hardware"] else []),
-        ("types", ", ".join(pair["dtypes"])),
-        ("drafters", ", ".join(drafters) or "none"),
+        *_drafting(pair),
         ("license", pair["license"]),
         *(("missing", what) for what in pair["missing"]),
     ]
@@ -96,3 +92,16 @@ def parts(needs: Needs) -> str:
         ("the program", needs.program),
     )
     return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in words if size)
+
+
+def _drafting(pair: dict[str, Any]) -> list[tuple[str, str]]:
+    """Number types and drafters; a serving engine has its own."""
+    if "drafts" in pair:
+        return [("drafts with", pair["drafts"] or "not told; “drafts” in models.yaml may say it")]
+    drafters = [
+        kind if present else f"{kind} (not here)" for kind, present in pair["drafters"].items()
+    ]
+    return [
+        ("types", ", ".join(pair["dtypes"])),
+        ("drafters", ", ".join(drafters) or "none"),
+    ]

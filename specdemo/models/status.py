@@ -13,7 +13,9 @@ from .pairs import Pair, load_pairs
 def pair_status(path: str | Path | None = None) -> list[dict[str, Any]]:
     """One dict a pair: id, title, license, size, hardware, dtypes, thinking, notes, ``target``
     (folder or None), ``drafters`` (kind to present or not), ``state`` (ready, to fetch, no drafter)
-    and ``missing`` in words. Touches no network."""
+    and ``missing`` in words; of a served pair also ``drafts``, what it drafts with. Touches no
+    network.
+    """
     return [status_of(pair) for pair in load_pairs(path).values()]
 
 
@@ -23,6 +25,7 @@ def status_of(pair: Pair) -> dict[str, Any]:
         return _described(pair) | {
             "target": None,
             "drafters": {},
+            "drafts": pair.engine.drafts,
             "state": f"served by {pair.engine.title}",
             "missing": [],
         }
