@@ -23,7 +23,8 @@ from typing_extensions import NotRequired, TypedDict
 from .totals import RaceResult, Rule
 
 UNNAMED = -1  # the id of a token that a serving engine did not name
-LaneName = Literal["ar", "spec"]
+LaneName = Literal["ar", "spec", "against"]
+Left = Literal["against"]
 TokenSource = Literal["accepted", "correction", "bonus", "plain"]
 NodeStatus = Literal["accepted", "rejected", "unreached", "dropped"]
 # a number that JSON writes as null if it is none, as a broken drafter's probabilities may be
@@ -61,6 +62,14 @@ class Roofline(TypedDict):
     flops_per_second: float
 
 
+class Against(TypedDict):
+    """The left lane's method, where that is not plain decoding."""
+
+    method: str
+    params: dict[str, Any]
+    weights: str
+
+
 @dataclass
 class Start(Event):
     """The race begins.
@@ -82,7 +91,11 @@ class Start(Event):
             model (``general``); empty in older recordings. why_general: why it is, in words.
         why_host: where a race on a GPU is not captured as graphs, a sentence that says why.
         engine: the serving engine that decodes elsewhere; empty for our own.
+        against: the left lane's method; without one that lane is plain decoding, which runs in
+            every race.
     """
+
+    SELDOM = ("against",)
 
     kind: Literal["start"] = field(default="start", kw_only=True)
     prompt: str = ""
@@ -108,6 +121,7 @@ class Start(Event):
     why_host: str = ""
     engine: str = ""
     vocab: dict[str, str] = field(default_factory=dict)
+    against: Against | None = None
 
 
 @dataclass
@@ -175,7 +189,10 @@ class Denoise(Event):
         ids: best guess at each position. masked: whether it is still a mask after this step.
         conf: the drafter's probability of that guess.
         top: candidates at each position, best first.
+        lane: set where it is the left lane's, as in ``DraftMade`` and ``Verify``.
     """
+
+    SELDOM = ("lane",)
 
     kind: Literal["denoise"] = field(default="denoise", kw_only=True)
     round: int = 0
@@ -188,6 +205,7 @@ class Denoise(Event):
     conf: list[MaybeNan] = field(default_factory=list)
     top: list[list[Candidate]] = field(default_factory=list)
     vocab: dict[str, str] = field(default_factory=dict)
+    lane: Left | None = None
 
 
 class ScoredPath(TypedDict):
@@ -249,6 +267,8 @@ class DraftMade(Event):
         seconds: time spent on drafting.
     """
 
+    SELDOM = ("lane",)
+
     kind: Literal["draft"] = field(default="draft", kw_only=True)
     round: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -258,6 +278,7 @@ class DraftMade(Event):
     notes: DraftNotes = field(default_factory=DraftNotes)
     seconds: float = 0.0
     vocab: dict[str, str] = field(default_factory=dict)
+    lane: Left | None = None
 
 
 class KeptToken(TypedDict):
@@ -299,12 +320,12 @@ class Verify(Event):
         predicted_ms: what the measured costs say this round should take: its target pass and the
             drafting time really spent, also when nothing was drafted.
         threads: see ``ArToken``. baseline_ms: that of ``Start``, where their number has changed.
-        clock: the speculative lane's own decode clock in seconds after this round.
+        clock: the lane's own decode clock in seconds after this round.
         top: the target's likeliest tokens with their probabilities where each kept token stands,
             before temperature and filters; older recordings and captured rounds have none.
     """
 
-    SELDOM = ("threads", "baseline_ms", "top")
+    SELDOM = ("threads", "baseline_ms", "top", "lane")
 
     kind: Literal["verify"] = field(default="verify", kw_only=True)
     round: int = 0
@@ -323,17 +344,23 @@ class Verify(Event):
     threads: int | None = None
     baseline_ms: float | None = None
     top: list[list[Candidate]] | None = None
+    lane: Left | None = None
 
 
 @dataclass
 class Done(Event):
-    """The race is over; ``stopped`` is true when a person stopped it."""
+    """The race is over; ``stopped`` is true when a person stopped it. ``against_text`` is the left
+    lane's, where that is a method.
+    """
+
+    SELDOM = ("against_text",)
 
     kind: Literal["done"] = field(default="done", kw_only=True)
     result: RaceResult
     ar_text: str = ""
     spec_text: str = ""
     stopped: bool = False
+    against_text: str | None = None
 
 
 AnyEvent = Annotated[

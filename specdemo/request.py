@@ -98,6 +98,9 @@ class Request:
         lanes: ``both``, or one alone (a bench that has the other already).
         check: ``exact`` decodes once more, one token a pass at the fixed verify width and at one
             row, and compares (see ``engine/exactness.py``).
+        against: the method of the left lane; empty: plain decoding. Plain decoding runs beside two
+            methods too, as a third lane that both are compared with and measured against.
+        against_params: that method's parameters; the rule holds for both.
 
     Raises:
         UserError: something in it cannot run; one sentence that says what to do.
@@ -113,6 +116,8 @@ class Request:
     record: bool = True
     lanes: Lanes = "both"
     check: Check = ""
+    against: str = ""
+    against_params: Any = dataclasses.field(default_factory=dict)
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -122,11 +127,13 @@ class Request:
             raise UserError("The prompt is empty; type a question or choose an example.")
         return prompt
 
-    @field_validator("method", "rule", "lanes", mode="before")
+    @field_validator("method", "rule", "lanes", "against", mode="before")
     @classmethod
     def _known(cls, value: Any, info: ValidationInfo) -> str:
         named = value if isinstance(value, str) else shown(value)
-        if info.field_name == "method" and value not in tuple(METHODS):
+        if info.field_name == "against" and value in ("", "ar"):
+            return ""  # plain decoding, which always runs
+        if info.field_name in ("method", "against") and value not in tuple(METHODS):
             raise UserError(
                 f"There is no method “{named:.80}”; choose one of {', '.join(METHODS)}."
             )
@@ -138,15 +145,19 @@ class Request:
             raise UserError(f"lanes must be one of {', '.join(LANES)}, not {shown(value)}.")
         return value
 
-    @field_validator("params", mode="before")
+    @field_validator("params", "against_params", mode="before")
     @classmethod
     def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
-        method = METHODS[info.data["method"]]
-        if isinstance(value, method.params):
+        name = info.data["method" if info.field_name == "params" else "against"]
+        if name and isinstance(value, METHODS[name].params):
             return value
         if not isinstance(value, Mapping):
             raise UserError('Parameters are given by name, for instance {"gamma": 7}.')
-        return method.parse_params(value)
+        if name:
+            return METHODS[name].parse_params(value)
+        if value:
+            raise UserError("The left lane decodes plainly and has no parameters; name its method.")
+        return {}
 
     @field_validator("record", mode="before")
     @classmethod
@@ -190,11 +201,28 @@ class Request:
     def _lossless(self) -> Self:
         if why := METHODS[self.method].refuse(self.rule, self.params):
             raise UserError(why)
+        if not self.against:
+            return self
+        if self.lanes != "both":
+            raise UserError("A race against a method needs all lanes; leave out which ones run.")
+        if why := METHODS[self.against].refuse(self.rule, self.against_params):
+            raise UserError(f"The left lane: {why}")
         return self
+
+    @property
+    def left(self) -> Request:
+        """What the left lane is asked, where that is a method."""
+        return dataclasses.replace(
+            self, method=self.against, params=self.against_params, against="", against_params={}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which :meth:`from_dict` makes the same request in another process."""
-        return dataclasses.asdict(self) | {"params": self.params.model_dump()}
+        left = self.against_params.model_dump() if self.against else {}
+        return dataclasses.asdict(self) | {
+            "params": self.params.model_dump(),
+            "against_params": left,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Request:

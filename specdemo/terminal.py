@@ -15,7 +15,7 @@ from .events import (
     Prefill,
     Verify,
 )
-from .totals import ArTotals, ExactCheck, LaneTotals, RaceResult, Served, SpecTotals
+from .totals import AgainstResult, ArTotals, ExactCheck, LaneTotals, RaceResult, Served, SpecTotals
 
 STYLES = {
     "accepted": "bold blue",
@@ -61,6 +61,8 @@ class Printer:
         self.vocab.update(getattr(event, "vocab", {}))
         if isinstance(event, Prefill) and event.lane == "spec":
             self._print(event.text, "plain")
+        elif getattr(event, "lane", None):
+            return  # the left lane's
         elif isinstance(event, DraftMade):
             self.draft = event
         elif isinstance(event, Verify):
@@ -102,14 +104,11 @@ def print_summary(console: Console, result: RaceResult) -> None:
         table.add_column(heading, justify="right")
     if ar := result["ar"]:
         table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")
+    against = result.get("against")
+    if against:
+        table.add_row(against["method"], *_spec_cells(against["spec"]))
     if spec := result["spec"]:
-        table.add_row(
-            "speculative",
-            *_lane_cells(spec),
-            str(spec["rounds"]),
-            f"{spec['tokens_per_round']:.2f}",
-            f"{spec['accepted_per_round']:.2f}",
-        )
+        table.add_row(result["method"] if against else "speculative", *_spec_cells(spec))
     console.print("\n")
     console.print(table)
     for line in verdict(result):
@@ -122,6 +121,15 @@ def _lane_cells(lane: LaneTotals) -> tuple[str, str, str, str]:
         f"{lane['tokens_per_second']:.1f}",
         f"{lane['seconds']:.2f}",
         f"{lane['ttft_seconds']:.2f}",
+    )
+
+
+def _spec_cells(spec: SpecTotals) -> tuple[str, ...]:
+    return (
+        *_lane_cells(spec),
+        str(spec["rounds"]),
+        f"{spec['tokens_per_round']:.2f}",
+        f"{spec['accepted_per_round']:.2f}",
     )
 
 
@@ -146,11 +154,36 @@ def verdict(result: RaceResult) -> list[str]:
             "This rule keeps the target's distribution, not the sample, so the two texts may"
             " differ."
         )
+    if against := result.get("against"):
+        lines += _against(result, against)
     if exact := result.get("exact"):
         lines += _exactness(exact)
     if note := result.get("note"):
         lines.append(note)
     return lines
+
+
+def _against(result: RaceResult, left: AgainstResult) -> Iterator[str]:
+    """The left lane of a race between two methods, beside the right one and plain decoding."""
+    if left["ratio"]:
+        pace = f"at {left['ratio']:.2f} times the speed of"
+        if round(left["ratio"], 2) == 1:
+            pace = "as fast as"
+        yield f"{result['method']} runs {pace} {left['method']}."
+    if left["speedup"]:
+        yield (
+            f"{left['method']} itself runs at {left['speedup']:.2f} times the speed of plain"
+            f" decoding (predicted: {left['predicted_speedup'] or 0:.2f})."
+        )
+    if left["identical"]:
+        yield f"{left['method']} wrote the tokens of plain decoding too."
+    elif first := left["first_difference"]:
+        yield (
+            f"{left['method']} differs from plain decoding from token {first['position']}"
+            f" on{_gap(first['top2_gap'])}."
+        )
+    if exact := left.get("exact"):
+        yield from (f"{left['method']}: {line[0].lower()}{line[1:]}" for line in _exactness(exact))
 
 
 def _served(served: Served, result: RaceResult) -> Iterator[str]:

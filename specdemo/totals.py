@@ -90,9 +90,30 @@ class Served(TypedDict):
     by_position: list[float] | None
 
 
+class PlainComparison(TypedDict):
+    """A drafting lane beside plain decoding of the same race; None where it has no meaning."""
+
+    speedup: float | None
+    predicted_speedup: float | None
+    identical: bool | None
+    first_difference: FirstDifference | None
+
+
+class AgainstResult(PlainComparison):
+    """The left lane of a race between two methods, compared with plain decoding in the same race as
+    the right one is. ``ratio`` is the right lane's rate over this one's.
+    """
+
+    method: str
+    spec: SpecTotals
+    ratio: float | None
+    exact: NotRequired[ExactCheck]
+
+
 class RaceResult(TypedDict):
     """Totals of a race, exactly what ``race --json`` prints. ``ar`` and ``spec`` are null for a
-    lane that did not run; ratios and comparisons are null where they have no meaning.
+    lane that did not run; ratios and comparisons are null where they have no meaning, and
+    ``against`` is there only in a race between two methods.
     """
 
     method: str
@@ -112,6 +133,7 @@ class RaceResult(TypedDict):
     note: str | None
     exact: NotRequired[ExactCheck]
     served: NotRequired[Served]
+    against: NotRequired[AgainstResult]
 
 
 def predicted_speedup(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -23,6 +23,7 @@ from .events import (
     Done,
     DraftMade,
     Event,
+    LaneName,
     Prefill,
     PrefillProgress,
     Start,
@@ -204,9 +205,9 @@ def find_inconsistency(events: Sequence[Event]) -> str | None:
     """What no race can have recorded in this order, or None. The beginning of a race is consistent:
     it may have been stopped. ``static/parse.js`` says the same.
     """
-    written = {"ar": 0, "spec": 0}
-    clock = {"ar": 0.0, "spec": 0.0}
-    rounds = nodes = 0
+    written = dict.fromkeys(get_args(LaneName), 0)
+    clock = dict.fromkeys(written, 0.0)
+    rounds, nodes = dict.fromkeys(written, 0), dict.fromkeys(written, 0)
     for index, e in enumerate(events):
         if isinstance(e, Start) and index:
             return "two start events"
@@ -222,20 +223,20 @@ def find_inconsistency(events: Sequence[Event]) -> str | None:
             if e.position != written["ar"] or not written["ar"]:
                 return "token out of order"
             written["ar"] += 1
+        lane = "ar" if isinstance(e, ArToken) else getattr(e, "lane", None) or "spec"
         if isinstance(e, (Denoise, DraftMade, Verify)) and (
-            e.round != rounds or not written["spec"]
+            e.round != rounds[lane] or not written[lane]
         ):
             return "round out of order"
         if isinstance(e, DraftMade):
             if not _is_tree(e):
                 return "draft is not a tree"
-            nodes = len(e.tokens)
+            nodes[lane] = len(e.tokens)
         if isinstance(e, Verify):
-            if len(e.status) != nodes:
+            if len(e.status) != nodes[lane]:
                 return "verify does not match its draft"
-            rounds, nodes = rounds + 1, 0
+            rounds[lane], nodes[lane] = rounds[lane] + 1, 0
         if isinstance(e, (ArToken, Verify)):
-            lane = "ar" if isinstance(e, ArToken) else "spec"
             if e.clock < clock[lane]:
                 return "clock runs backwards"
             clock[lane] = e.clock

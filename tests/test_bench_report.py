@@ -308,6 +308,12 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000  # plotly.js is inside
     runs = len(log)
     assert cli.bench_main(arguments(*words)) == 0 and len(log) == runs
+    # measured already, so the same bench with another table
+    words[3] = "block"
+    assert cli.bench_main(arguments(*words, "--against", "lookup")) == 0 and len(log) == runs
+    ratio, low, high = report["paired"]["block"]["lookup"]
+    assert f"block over lookup: {ratio:.2f}× ({low:.2f}–{high:.2f})" in capsys.readouterr().out
+    words[3] = "block,lookup"
 
     race, words[-1] = specdemo.engine.race, str(tmp_path / "interrupted")
 

@@ -77,6 +77,11 @@ def refuse(request: Request) -> None:
             f"A serving engine has its own way to accept; the rule “{request.rule}” cannot be asked"
             " for. Choose match."
         )
+    if request.against:
+        raise UserError(
+            "A serving engine drafts in its own way alone, so there is no second method for the"
+            " left lane; choose plain decoding for it, or a pair that runs here."
+        )
     if request.check:
         raise UserError(
             "A serving engine shows no logits to check; leave --check out, or race on a pair that"

@@ -74,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f" that take no extra minutes): {', '.join(PEER_TITLES)}"
         ),
     )
+    add(
+        "--against",
+        metavar="A",
+        help="measure this method too, with settings as above, and say how fast the others are over"
+        " it in the same trials",
+    )
     add("--limit", type=int, metavar="N", help="only N prompts, taken from the categories in turn")
     add("--repeats", type=int, default=3, metavar="R", help="repeats of every prompt (default: 3)")
     add(
@@ -89,6 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the results; the same command continues there after an interruption",
     )
+    _add_sampling(parser)
+    add_pair(parser)
+    add("--dtype", metavar="D", help="float32, bfloat16, int4 (default: what is fast here)")
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--temperature",
         type=float,
@@ -104,8 +117,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sample from the tokens that make up this much probability (default: 1, all)",
     )
     add("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
-    add_pair(parser)
-    add("--dtype", metavar="D", help="float32, bfloat16, int4 (default: what is fast here)")
 
 
 def bench_main(args: argparse.Namespace) -> int:
@@ -116,9 +127,12 @@ def bench_main(args: argparse.Namespace) -> int:
     prompts = suite.first(args.limit)
     pair = pair_of(args)
     if pair.engine is not None:
-        refuse_own_options(args, "methods", "peers", "dtype", "remeasure")
+        refuse_own_options(args, "methods", "against", "peers", "dtype", "remeasure")
         print(SENT_ELSEWHERE, file=sys.stderr)
-    configs = parse_methods(args.methods) if pair.engine is None else ()
+    against = parse_methods(args.against)[0].label if args.against else None
+    configs: tuple[MethodConfig, ...] = ()
+    if pair.engine is None:
+        configs = parse_methods([*args.methods.split(","), *filter(None, [against])])
     peers = parse_peers(args.peers)
     if peers and args.temperature > 0:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
@@ -143,7 +157,8 @@ def bench_main(args: argparse.Namespace) -> int:
         report = make_report(lines)
         save_report(report, out / "report.json")
         save_html(report, out / "report.html")
-    print_report(report, Console(highlight=False, width=None if sys.stdout.isatty() else 160))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    print_report(report, console, against)
     print(
         f"\n{out / 'report.html'}\n{out / 'report.json'} (copy it to assets/bench to show it on the"
         " page)"
@@ -256,8 +271,10 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
         )
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Speed-up and tokens per round, method × category, then the remarks."""
+def print_report(report: Report, console: Console, against: str | None = None) -> None:
+    """Speed-up and tokens per round, method × category, then the remarks; with ``against`` how fast
+    the methods are over that one in the same trials.
+    """
     columns = [ALL, *report["categories"]]
     table = Table(
         title="Speed-up over plain decoding (95 % interval over prompts), tokens per round",
@@ -271,6 +288,10 @@ def print_report(report: Report, console: Console) -> None:
     for label, row in report["table"].items():
         table.add_row(Text(label), *(_cell(row[column]) for column in columns))
     console.print(table)
+    for label, others in report["paired"].items():
+        if against in others:
+            ratio, low, high = others[against]
+            console.print(Text(f"{label} over {against}: {ratio:.2f}× ({low:.2f}–{high:.2f})"))
     if report["peers"]:
         _print_peers(report["peers"], console)
     for remark in report["remarks"]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 DEFAULT_METHOD = "best"
+OWN_OPTIONS = ("method", "param", "against", "against_param", "dtype", "device", "remeasure")
 FILE_WIDTH = 120  # columns of the summary where the output is a file, so that no table is cut
 
 
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a parameter of the method, for instance gamma=7 (docs/methods.md); may be repeated",
     )
+    _add_left_lane(parser)
     add(
         "--rule",
         default="match",
@@ -77,6 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         action="store_true",
         help="print the result as one JSON object on stdout (the answer goes to stderr)",
+    )
+
+
+def _add_left_lane(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        metavar="NAME",
+        help="a method for the left lane; plain decoding runs beside the two (default: plain"
+        " decoding is the left lane)",
+    )
+    parser.add_argument(
+        "--against-param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of that method; may be repeated",
     )
 
 
@@ -133,6 +151,8 @@ def _request(args: argparse.Namespace) -> Request:
         stop=tuple(args.stop),
         record=args.trace is not None or not args.json,
         check=args.check,
+        against=args.against or "",
+        against_params=parse_assignments(args.against_param),
     )
     if args.trace:
         check_output(args.trace, "The trace")
@@ -156,20 +176,21 @@ def _standard_input() -> str:
 def _load(args: argparse.Namespace) -> Engine | Attached:
     pair = pair_of(args)
     if pair.engine is not None:
-        refuse_own_options(args, "method", "param", "dtype", "device", "remeasure")
+        refuse_own_options(args, *OWN_OPTIONS)
         from ..attached.race import attach
 
         print(SENT_ELSEWHERE, file=sys.stderr)
         return attach(pair.id, pair.engine)
-    method = METHODS[args.method or DEFAULT_METHOD]
-    if why := method.refuse_pair(pair):
-        raise UserError(why)
+    methods = [METHODS[name] for name in (args.method or DEFAULT_METHOD, args.against) if name]
+    for method in methods:
+        if why := method.refuse_pair(pair):
+            raise UserError(why)
     with phases() as say:  # on stderr, to be seen also where the answer goes into a file
         say("Loading", None)
         from ..engine import load_engine  # torch alone takes seconds
 
-        role = method.role(pair)
-        drafters = () if role is None else (role,)
+        roles = [method.role(pair) for method in methods]
+        drafters = tuple(dict.fromkeys(role for role in roles if role is not None))
         return load_engine(pair, args.dtype, args.device, say, args.remeasure, drafters)
 
 

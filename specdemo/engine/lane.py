@@ -15,12 +15,14 @@ import torch
 from ..drafters.parts.base import Context, Draft, Drafter, NotFinite, Verdict
 from ..events import (
     ArToken,
+    Denoise,
     DraftMade,
     DraftNotes,
     Event,
     LaneName,
     Prefill,
     SampledDraft,
+    Verify,
 )
 from ..request import Request
 from ..totals import FinishReason, LaneTotals, Rule
@@ -57,6 +59,7 @@ class Lane:
         drafter: None for the plain lane, which reads ``width`` rows a step and keeps one.
         width: rows of a plain step (default: the engine's narrowest width that is bitwise equal to
             the verify widths); ``attention`` is its kind.
+        name: default: ``ar`` or ``spec``.
     """
 
     def __init__(
@@ -68,9 +71,10 @@ class Lane:
         drafter: Drafter | None = None,
         width: int | None = None,
         attention: AttentionKind = "layout_invariant",
+        name: LaneName | None = None,
     ):
         self.engine, self.request, self.drafter = engine, request, drafter
-        self.name: LaneName = "ar" if drafter is None else "spec"
+        self.name: LaneName = name or ("ar" if drafter is None else "spec")
         # all rules are the same rule where p is one-hot; plain decoding is the target's own choice
         plain = drafter is None or request.sampling.greedy
         self.rule: Rule = "match" if plain else request.rule
@@ -204,7 +208,11 @@ class Lane:
         verdict.threads = self.threads
         if self.baseline_now != self.baseline_first:
             verdict.baseline_ms = self.baseline_now
-        return [*self._draft_events(done), verdict]
+        events: list[Denoise | DraftMade | Verify] = [*self._draft_events(done), verdict]
+        if self.name == "against":
+            for event in events:
+                event.lane = self.name
+        return [*events]
 
     def _pass(self, draft: Draft, width: int) -> tuple[DecidedRows, Accepted]:
         """One pass of the target over the anchor and ``draft``, of which the accepted path is
@@ -276,7 +284,7 @@ class Lane:
         self.features, self.features_from = [], start + len(rows)
         return rows, start
 
-    def _draft_events(self, done: Round) -> list[Event]:
+    def _draft_events(self, done: Round) -> list[Denoise | DraftMade]:
         """The denoising steps of a round, if they are wanted, and its draft."""
         draft, record = done.draft, self.request.record
         frames = draft.frames if record else []

@@ -1,5 +1,5 @@
-"""The race: both lanes answer the same prompt on the same target, one at a time, each on its own
-clock.
+"""The race: lanes answer the same prompt on the same target, one at a time, each on its own clock:
+plain decoding and a method, or plain decoding and two methods.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from ..drafters import METHODS
 from ..drafters.parts.base import Drafter
 from ..errors import UserError
 from ..events import (
+    Against,
     Done,
     Event,
     PrefillProgress,
     Start,
 )
 from ..request import Request
-from ..totals import ArTotals, LaneTotals, RaceResult, SpecTotals, predicted_speedup
+from ..totals import ArTotals, RaceResult, SpecTotals
+from .comparison import compare, over
 from .engine import Engine
-from .exactness import check_exact, first_difference
+from .exactness import check_exact
 from .graphs.lane import for_request, make_lane
 from .lane import Lane
 from .prompt import ReadPrompt
@@ -38,29 +40,23 @@ def race(
     engine: Engine, request: Request, cancel: threading.Event | None = None
 ) -> Iterator[Event]:
     """Events of one race, as they happen: ``Start``, a ``PrefillProgress`` between two chunks of a
-    long prompt, a ``Prefill`` a lane, rounds of both lanes, ``Done``.
+    long prompt, a ``Prefill`` a lane, rounds of all lanes, ``Done``.
 
-    The prompt is read once, for both lanes. The lane whose clock is behind always moves next, so
-    what is seen live is the true ratio. ``cancel`` is looked at before each chunk, each lane's
-    first token and each round; closing the generator ends the race at once and leaves the engine
-    ready for the next one.
+    The prompt is read once, for both lanes; once more where two methods read different layers of
+    it. The lane whose clock is behind always moves next, so what is seen live is the true ratio.
+    ``cancel`` is looked at before each chunk, each lane's first token and each round; closing the
+    generator ends the race at once and leaves the engine ready for the next one.
     """
     engine, why_host = for_request(engine, request)
     prompt_ids = engine.encode(request.prompt)
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
-    method = METHODS[request.method]
     with engine.lock:
         engine.begin_race()
         try:
-            drafter = method.build(engine.loaded, request.params) if request.lanes != "ar" else None
-            yield _start(engine, request, prompt_ids, limit, drafter, why_host)
-            lanes = []
-            if request.lanes != "spec":
-                lanes.append(make_lane(engine, request, prompt_ids, limit))
-            if drafter is not None:
-                lanes.append(make_lane(engine, request, prompt_ids, limit, drafter))
-            if request.sampling.seed % 2:
-                lanes.reverse()  # neither lane always meets the colder cache
+            drafter = _drafter(engine, request) if request.lanes != "ar" else None
+            left = _drafter(engine, request.left) if request.against else None
+            yield _start(engine, request, prompt_ids, limit, drafter, left, why_host)
+            lanes = _lanes(engine, request, prompt_ids, limit, drafter, left)
             paused = 0.0
             stopped = yield from _prefill(engine, lanes, prompt_ids, cancel)
             while not stopped and (running := [lane for lane in lanes if not lane.finish]):
@@ -71,9 +67,10 @@ def race(
                 yield from events
             done = _done(engine, request, lanes, stopped, [note, _pause_remark(paused)])
             if request.check and not stopped:
-                done.result["exact"] = check_exact(
-                    engine, request, lanes[-1] if lanes[-1].name == "spec" else lanes[0], limit
-                )
+                for lane in lanes:
+                    if lane.name != "ar":
+                        checked = done.result if lane.name == "spec" else done.result["against"]
+                        checked["exact"] = check_exact(engine, lane.request, lane, limit)
             yield done
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
@@ -85,21 +82,49 @@ def race(
             engine.end_race()
 
 
+def _drafter(engine: Engine, request: Request) -> Drafter:
+    return METHODS[request.method].build(engine.loaded, request.params)
+
+
+def _lanes(
+    engine: Engine,
+    request: Request,
+    prompt_ids: list[int],
+    limit: int,
+    drafter: Drafter | None,
+    left: Drafter | None,
+) -> list[Lane]:
+    """The lanes of a race in the order in which they begin; ``left`` drafts for the left one."""
+    lanes = []
+    if request.lanes != "spec":
+        lanes.append(make_lane(engine, request, prompt_ids, limit))
+    if left is not None:
+        lanes.append(make_lane(engine, request.left, prompt_ids, limit, left, "against"))
+    if drafter is not None:
+        lanes.append(make_lane(engine, request, prompt_ids, limit, drafter))
+    # no lane always meets the colder cache
+    return lanes[::-1] if request.sampling.seed % 2 else lanes
+
+
 def _prefill(
     engine: Engine, lanes: list[Lane], prompt_ids: list[int], cancel: threading.Event | None
 ) -> Generator[Event, None, bool]:
     """Read the prompt and begin every lane; whether it was stopped before the end."""
-    taps = next((lane.taps for lane in lanes if lane.drafter), ())
-    prompt = ReadPrompt(engine, prompt_ids, lanes[0].cache, taps)
-    for read in prompt.chunks():
-        if 0 < read < len(prompt_ids):
-            yield PrefillProgress(read, len(prompt_ids))
-        if _is_set(cancel):
-            return True
+    owners: dict[tuple[int, ...], Lane] = {}  # by the layers that they read
+    for lane in sorted(lanes, key=lambda lane: not lane.taps):
+        if lane.taps or not owners:
+            owners.setdefault(lane.taps, lane)
+    prompts = [ReadPrompt(engine, prompt_ids, owner.cache, taps) for taps, owner in owners.items()]
+    for prompt in prompts:
+        for read in prompt.chunks():
+            if 0 < read < len(prompt_ids):
+                yield PrefillProgress(read, len(prompt_ids))
+            if _is_set(cancel):
+                return True
     for lane in lanes:
         if _is_set(cancel):
             return True
-        yield lane.prefill(prompt)
+        yield lane.prefill(next((p for p in prompts if p.taps == lane.taps), prompts[0]))
     return False
 
 
@@ -154,10 +179,15 @@ def _start(
     prompt_ids: list[int],
     limit: int,
     drafter: Drafter | None,
+    left: Drafter | None,
     why_host: str,
 ) -> Start:
     middle = len(prompt_ids) + limit // 2
     costs = engine.costs.at(middle)
+    against: Against | None = None
+    if left is not None:
+        params = dict(left.params)
+        against = {"method": request.against, "params": params, "weights": left.weights}
     return Start(
         prompt=request.prompt,
         prompt_ids=prompt_ids,
@@ -185,6 +215,7 @@ def _start(
         why_general=engine.why_general,
         why_host=why_host,
         vocab=engine.vocab(prompt_ids),
+        against=against,
     )
 
 
@@ -197,7 +228,9 @@ def _done(
 ) -> Done:
     ar = next((lane for lane in lanes if lane.name == "ar"), None)
     spec = next((lane for lane in lanes if lane.name == "spec"), None)
+    left = next((lane for lane in lanes if lane.name == "against"), None)
     answer = spec or lanes[0]
+    remarks = dict.fromkeys([*answer.remarks, *(left.remarks if left else ())])
     slower = engine.pace.remark() if engine.pace is not None else None
     result: RaceResult = {
         "method": request.method,
@@ -214,19 +247,28 @@ def _done(
         "identical": None,
         "first_difference": None,
         "output_ids": answer.output,
-        "note": " ".join(filter(None, [*notes, slower, *answer.remarks])) or None,
+        "note": " ".join(filter(None, [*notes, slower, *remarks])) or None,
     }
     if ar and spec:
-        result["speedup"] = _speedup(_ar_totals(engine, ar), spec.totals())
-        decoded = len(spec.output) - 1
-        result["predicted_speedup"] = predicted_speedup(
-            decoded, spec.baseline_ms / max(decoded, 1), spec.predicted_ms
-        )
-        if request.rule == "match" or request.sampling.greedy:
-            # as far as both got, if a person stopped them
-            difference = first_difference(spec, ar, prefix_only=stopped)
-            result["identical"], result["first_difference"] = difference is None, difference
-    return Done(result, ar.stop.text if ar else "", spec.stop.text if spec else "", stopped)
+        against_plain = compare(spec, ar, _ar_totals(engine, ar), stopped)
+        result["speedup"] = against_plain["speedup"]
+        result["predicted_speedup"] = against_plain["predicted_speedup"]
+        result["identical"] = against_plain["identical"]
+        result["first_difference"] = against_plain["first_difference"]
+    if ar and spec and left:
+        result["against"] = {
+            "method": request.against,
+            "spec": _spec_totals(left),
+            **compare(left, ar, _ar_totals(engine, ar), stopped),
+            "ratio": over(spec.totals(), left.totals()),
+        }
+    return Done(
+        result,
+        ar.stop.text if ar else "",
+        spec.stop.text if spec else "",
+        stopped,
+        left.stop.text if left else None,
+    )
 
 
 def _ar_totals(engine: Engine, lane: Lane) -> ArTotals:
@@ -254,11 +296,3 @@ def _spec_totals(lane: Lane) -> SpecTotals:
         "draft_seconds": lane.draft_seconds,
         "verify_seconds": lane.verify_seconds,
     }
-
-
-def _speedup(ar: ArTotals, spec: LaneTotals) -> float | None:
-    """The speculative lane's rate over the baseline's: the faster of the plain lane and the one-row
-    kernel.
-    """
-    baseline = max(ar["tokens_per_second"], ar["one_row_tokens_per_second"])
-    return spec["tokens_per_second"] / baseline if baseline and spec["tokens_per_second"] else None

@@ -178,7 +178,7 @@ def from_link(
     wrong: list[str] = []
     if query.get("prompt", "").strip() and len(query["prompt"]) <= limits.prompt_chars:
         out["prompt"] = query["prompt"]
-    params = _link_params(query)
+    params = _link_params(query, "params")
     wrong += ["params"] if params is None else []
     if query.get("method") in methods:
         out["method"] = query["method"]
@@ -194,6 +194,7 @@ def from_link(
         ]
     if query.get("pair") in pairs:
         out["pair"] = query["pair"]
+    wrong += _left_from_link(query, methods, out)
     for key, low, high, kind in (
         ("seed", 0, LAST_SEED, int),
         ("new", 1, limits.new_tokens, int),
@@ -216,10 +217,29 @@ def from_link(
     return out, wrong
 
 
-def _link_params(query: Mapping[str, str]) -> dict[str, Any] | None:
+def _left_from_link(
+    query: Mapping[str, str], methods: Mapping[str, Any], out: dict[str, Any]
+) -> list[str]:
+    """Put what a link says of the left lane into ``out``; returns what cannot be honoured."""
+    name = query.get("against")
+    if not name:
+        return []
+    if name not in methods:
+        return ["against"]
+    out["against"] = name
+    params = _link_params(query, "against_params")
+    if params is None:
+        return ["against_params"]
+    declared = methods[name].params
+    known = {key: value for key, value in params.items() if fits(declared, key, value)}
+    out["against_params"] = ", ".join(f"{key}={value}" for key, value in known.items())
+    return [key for key in params if key not in known]
+
+
+def _link_params(query: Mapping[str, str], key: str) -> dict[str, Any] | None:
     """The parameters of a link; None where they are not a JSON object."""
     try:
-        params = json.loads(query.get("params") or "{}")
+        params = json.loads(query.get(key) or "{}")
     except (ValueError, RecursionError):
         return None
     return params if isinstance(params, dict) else None

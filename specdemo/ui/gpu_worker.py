@@ -68,6 +68,7 @@ class GpuWorker:
 
 def gpu_seconds(pair: str, request: dict[str, Any]) -> int:
     """How long to ask ZeroGPU for: moving the weights, checking and measuring where no profile is
-    kept, then both lanes at a pace that any GPU keeps.
+    kept, then the lanes at a pace that any GPU keeps.
     """
-    return min(110, 20 + round(0.06 * request["max_new_tokens"]))
+    per_token = 0.08 if request.get("against") else 0.06
+    return min(110, 20 + round(per_token * request["max_new_tokens"]))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
+from ..drafters.parts.params import parse_assignments
 from ..errors import UserError, shown
 from ..request import Request, Sampling
 from .choice import check_dtype, engine_key
@@ -17,7 +18,9 @@ from .controls import Limits
 
 @dataclass(frozen=True)
 class RaceForm:
-    """What the controls hold, or what a client of the endpoint sends: nothing in it is checked."""
+    """What the controls hold, or what a client of the endpoint sends: nothing in it is checked.
+    ``against_params`` may be a text: ``gamma=4, budget=20``.
+    """
 
     prompt: Any
     method: Any
@@ -29,6 +32,8 @@ class RaceForm:
     seed: Any
     params: Any
     dtype: Any = ""
+    against: Any = ""
+    against_params: Any = ""
 
     def digest(self) -> str:
         """The same for the same values, and short whatever they are."""
@@ -112,11 +117,24 @@ def make_job(
         Sampling(temperature=temperature, top_p=top_p, seed=seed),
         int(new_tokens),
         form.rule,
+        against=form.against or "",
+        against_params=_left_params(form),
     )
-    if why := methods[request.method].refuse_pair(pairs[pair]):
-        raise UserError(why)
+    for name in filter(None, (request.method, request.against)):
+        if why := methods[name].refuse_pair(pairs[pair]):
+            raise UserError(why)
     dtype = check_dtype(form.dtype, pairs[pair], limits)
     return RaceJob(pair, request, stepping, local_browser, dtype)
+
+
+def _left_params(form: RaceForm) -> Any:
+    """The left lane's parameters: by name, or as the page's line of text, of no meaning where that
+    lane decodes plainly.
+    """
+    given = form.against_params
+    if not isinstance(given, str):
+        return given or {}
+    return parse_assignments(given.replace(",", " ").split()) if form.against != "ar" else {}
 
 
 def _number(value: Any) -> Any:

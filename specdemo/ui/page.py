@@ -147,7 +147,7 @@ def build_demo(
 def add_api(server: Server) -> None:
     """The public endpoint ``/race``."""
     default, first_pair = first_method(server), next(iter(server.pairs))
-    defaults = RaceForm("", default, first_pair, "match", 64, 0.0, 1.0, 0, {})
+    defaults = RaceForm("", default, first_pair, "match", 64, 0.0, 1.0, 0, {}, "", "ar", {})
 
     # the annotation of the result is what Gradio documents: one message
     def race(  # type: ignore[misc]
@@ -161,6 +161,8 @@ def add_api(server: Server) -> None:
         rule: str = "match",
         pair: str = first_pair,
         params: dict = {},  # noqa: B006 - Gradio reads the default's type
+        against: str = "ar",
+        against_params: dict = {},  # noqa: B006
     ) -> str:
         """Run one race and stream its events.
 
@@ -178,9 +180,21 @@ def add_api(server: Server) -> None:
             rule: match, ratio or point-mass.
             pair: target and drafters.
             params: the method's own parameters by name; others keep their defaults.
+            against: the left lane's method; plain decoding, "ar", runs beside it in any case.
+            against_params: that method's parameters.
         """
         form = RaceForm(
-            prompt, method, pair, rule, max_new_tokens, temperature, top_p, seed, params
+            prompt,
+            method,
+            pair,
+            rule,
+            max_new_tokens,
+            temperature,
+            top_p,
+            seed,
+            params,
+            against=against,
+            against_params=against_params,
         )
         yield from server.api(form.filled(defaults), request)
 

@@ -49,7 +49,7 @@ class RaceTab:
             self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
             self.status = gr.Markdown("", elem_id="status")
         self.view = race_view(first_recording(server), server.view_functions(), elem_id="race-view")
-        # in the order of RaceForm
+        # in the order of RaceForm, but for the parameters
         self.form = [
             self.prompt,
             self.method,
@@ -60,6 +60,8 @@ class RaceTab:
             self.top_p,
             self.seed,
             self.pair_parts.dtype,
+            self.against,
+            self.against_params,
             *self.controls.components,
         ]
         self._on_buttons()
@@ -143,13 +145,32 @@ class RaceTab:
             self.top_p = gr.Slider(0.05, 1, value=1, step=0.05, label="Top-p", elem_id="top-p")
             # its limits are the server's to name, in a sentence
             self.seed = gr.Number(0, label="Seed", info="a whole number", elem_id="seed")
+        with gr.Group():
+            self._left_lane()
         self.controls = MethodControls(self.methods, self.default)
+
+    def _left_lane(self) -> None:
+        others = [(m.title, name) for name, m in self.methods.items() if name != "ar"]
+        self.against = gr.Dropdown(
+            [("Plain decoding", "ar"), *others],
+            value="ar",
+            label="Left lane",
+            info="plain decoding runs beside two methods too, and both are measured against it",
+            elem_id="against",
+        )
+        self.against_params = gr.Textbox(
+            "",
+            label="Left lane's parameters",
+            info="for instance gamma=4, budget=20; empty: its defaults",
+            elem_id="against-params",
+            visible=False,
+        )
 
     # -- what it calls -----------------------------------------------------------------------------
 
     def _form(self, values: tuple[Any, ...]) -> RaceForm:
-        params = self.controls.values(values[1], list(values[9:]))
-        return RaceForm(*[*values[:8], params, values[8]])
+        params = self.controls.values(values[1], list(values[11:]))
+        return RaceForm(*[*values[:8], params, *values[8:11]])
 
     def _on_buttons(self) -> None:
         def on_run(request: gr.Request, *values: Any) -> Any:
@@ -194,6 +215,10 @@ class RaceTab:
         def on_example(name: str) -> Any:
             return EXAMPLES.get(name, gr.skip())
 
+        def on_against(name: str) -> Any:
+            return gr.update(visible=name != "ar", value="")
+
+        self.against.input(on_against, self.against, self.against_params, **QUIET, queue=False)
         self.example.input(on_example, self.example, self.prompt, **QUIET, queue=False)
         outputs = [self.explain, self.rule, *self.controls.groups.values()]
         self.method.input(on_method, self.method, outputs, **QUIET, queue=False)
@@ -263,6 +288,10 @@ class RaceTab:
             rule,
             *map(update, ("new", "temperature", "top_p", "seed")),
             gr.skip(),
+            update("against"),
+            gr.update(visible=True, value=link.get("against_params", ""))
+            if link.get("against", "ar") != "ar"
+            else gr.skip(),
             *self.controls.fill(name, link.get("params", {})),
             explain,
             *groups,

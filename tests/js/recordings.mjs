@@ -39,3 +39,17 @@ export function fold(events) {
 
 /** A race of two rounds: a tree of which two tokens are accepted, then a round without a draft. */
 export const smallRace = () => JSON.parse(SMALL_RACE);
+
+/** The same race with its method in the left lane too, half as fast there. */
+export function twoMethods() {
+  const events = smallRace().flatMap((e) => {
+    const slow = "clock" in e ? { clock: 2 * e.clock } : {};
+    const isRound = ["denoise", "draft", "verify"].includes(e.kind);
+    const isSpec = e.kind === "prefill" && e.lane === "spec";
+    return isRound || isSpec ? [e, { ...e, ...slow, lane: "against" }] : [e];
+  });
+  events[0].against = { method: "block", params: { gamma: 3 }, weights: "" };
+  const left = { ratio: 2, speedup: 0.6, identical: true, first_difference: null };
+  Object.assign(events.at(-1).result, { speedup: 1.2, identical: true, against: left });
+  return events;
+}

@@ -161,7 +161,7 @@ test("at rest the last round with the most accepted drafts is open, not an empty
   assert.equal(stateAtPlayhead(plain, pinned, false).opened.index, 1, "nothing was drafted at all");
   for (const name of shippedNames()) {
     const { rounds, ...rest } = fold(JSON.parse(shippedText(name)).events);
-    const { opened } = stateAtPlayhead({ rounds, ...rest, end: 1 }, pinned, false);
+    const { opened } = stateAtPlayhead({ rounds, ...rest, left: rest.ar, end: 1 }, pinned, false);
     if (rounds.some((round) => round.draft.tokens.length))
       assert.equal(opened.accepted, Math.max(...rounds.map((round) => round.accepted)), name);
   }

@@ -161,6 +161,10 @@ class FakeBackend:
             if "break now" in prompt:
                 raise RuntimeError("a defect")
             asked = request.to_dict()
+            left = None
+            if request.against:
+                params = asked["against_params"]
+                left = {"method": request.against, "params": params, "weights": "made up"}
             events = fake_events(
                 prompt,
                 request.method,
@@ -169,6 +173,7 @@ class FakeBackend:
                 request.rule,
                 params=asked["params"],
                 sampling=asked["sampling"],
+                against=left,
             )
             for event in events:
                 if event.kind == "verify" and event.round == 4 and "out of memory" in prompt:

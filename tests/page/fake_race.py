@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -243,8 +244,38 @@ def fake_events(
         | start,
     )
     race = FakeRace(method, tokens, words or WORDS, gamma, differs)
-    yield from race.events()
-    yield race.done(rule)
+    if not start.get("against"):
+        yield from race.events()
+        yield race.done(rule)
+        return
+    method = start["against"]["method"]
+    left = FakeRace(method, tokens, words or WORDS, 3, None)
+    yield from with_left_lane(race.events(), left)
+    done, other = race.done(rule), left.done(rule).result
+    done.result["against"] = {
+        "method": method,
+        "ratio": left.spec_clock / race.spec_clock,
+        **{k: other[k] for k in ("spec", "speedup", "predicted_speedup")},
+        "identical": True,
+        "first_difference": None,
+    }
+    yield done
+
+
+def with_left_lane(events: Iterator[Event], left: FakeRace) -> Iterator[Event]:
+    """The events of a race, and behind each round of it one of the left lane."""
+    theirs = [e for e in left.events() if e.kind != "ar_token" and getattr(e, "lane", "") != "ar"]
+    for event in theirs:
+        event.lane = "against"
+    yield from itertools.islice(events, 2)
+    yield theirs.pop(0)
+    for event in events:
+        yield event
+        while event.kind == "verify" and theirs:
+            yield theirs.pop(0)
+            if theirs and theirs[0].kind in ("denoise", "draft") and theirs[0].round > event.round:
+                break
+    yield from theirs
 
 
 def fake_result(method: str, **known: Any) -> RaceResult:

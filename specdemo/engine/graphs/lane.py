@@ -11,6 +11,7 @@ import torch
 from ...drafters.parts.base import Draft, Drafter
 from ...drafters.parts.block_context import OnePass
 from ...errors import UserError
+from ...events import LaneName
 from ...models.block_drafter import BlockDrafter
 from ...models.decoder import KVCache
 from ...request import Request
@@ -143,10 +144,11 @@ def make_lane(
     prompt_ids: list[int],
     max_new_tokens: int,
     drafter: Drafter | None = None,
+    name: LaneName | None = None,
 ) -> Lane:
     """A lane of the kind that the engine has."""
     kind = Lane if engine.rounds is None else DeviceLane
-    return kind(engine, request, prompt_ids, max_new_tokens, drafter)
+    return kind(engine, request, prompt_ids, max_new_tokens, drafter, name=name)
 
 
 def for_request(engine: Engine, request: Request) -> tuple[Engine, str]:

@@ -121,7 +121,9 @@ class DeviceRounds:
         """Why this request runs on lanes whose host decides, in a sentence; "" if it need not."""
         if request.rule != "match" and not request.sampling.greedy:
             return f"The rule {request.rule} draws its own random numbers on the host."
-        if getattr(request.params, "verify", "") == "cascade":
+        if "cascade" in (
+            getattr(p, "verify", "") for p in (request.params, request.against_params)
+        ):
             return "Cascade attention is not part of a captured round."
         if Processing.of(request.sampling).filters and not self.filters:
             return "Top-k, top-p and min-p cannot be captured on this GPU."

@@ -5,7 +5,8 @@ import { typed } from "./events.js";
 const MAX_ADDRESS = 8000; // servers on the way refuse longer ones
 
 /** A race that began, or is asked for, as the query of a link. */
-export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens, params }) {
+export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens, ...more }) {
+  const { params, against } = more;
   return new URLSearchParams({
     prompt,
     method,
@@ -16,6 +17,7 @@ export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens
     top_p: sampling.top_p,
     new: max_new_tokens,
     params: JSON.stringify(params),
+    ...(against && { against: against.method, against_params: JSON.stringify(against.params) }),
   });
 }
 
@@ -25,6 +27,7 @@ export function raceQuery({ prompt, method, pair, rule, sampling, max_new_tokens
  */
 export function withRace(query, start) {
   const kept = new URLSearchParams(query);
+  ["against", "against_params"].forEach((key) => kept.delete(key));
   raceQuery(start).forEach((value, key) => kept.set(key, value));
   if (String(kept).length > MAX_ADDRESS) kept.delete("prompt");
   return kept;

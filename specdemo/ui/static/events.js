@@ -11,6 +11,15 @@ const SOURCES = ["accepted", "correction", "bonus", "plain"];
 
 const lane = (value) => (value === "ar" ? "ar" : "spec");
 
+/** An option's name and its value, of a type that can be shown. */
+const options = (params) =>
+  Object.fromEntries(
+    Object.entries(record(params)).map(([name, value]) => [
+      name,
+      typeof value === "number" || typeof value === "boolean" ? value : str(value),
+    ]),
+  );
+
 /** Text of token ids, ["id", "text"] each. */
 export const vocabulary = (event) =>
   Object.entries(record(event.vocab)).map(([id, text]) => [Number(id), str(text)]);
@@ -22,12 +31,8 @@ const TYPED = {
     pair: str(e.pair),
     method: str(e.method),
     rule: str(e.rule),
-    params: Object.fromEntries(
-      Object.entries(record(e.params)).map(([name, value]) => [
-        name,
-        typeof value === "number" || typeof value === "boolean" ? value : str(value),
-      ]),
-    ),
+    params: options(e.params),
+    against: typedAgainst(e),
     sampling: {
       temperature: num(record(e.sampling).temperature),
       top_p: num(record(e.sampling).top_p, 1),
@@ -130,6 +135,7 @@ const TYPED = {
       top2_gap: maybe(difference.top2_gap),
       stopped: e.stopped === true,
       note: str(result.note),
+      against: typedLeft(record(result.against)),
       served: result.served ? typedServed(record(result.served), record(result.spec)) : null,
     };
   },
@@ -141,6 +147,26 @@ export const isEvent = (e) =>
 
 /** The event with fields of the right types. */
 export const typed = (e) => TYPED[e.kind](e);
+
+/** The left lane's method, of a start event or of what a page asked for; null: plain decoding. */
+function typedAgainst({ against, against_params }) {
+  const named = record(against);
+  const method = str(typeof against === "string" ? against : named.method);
+  if (!method || method === "ar") return null;
+  return { method, params: options(named.params ?? against_params), weights: str(named.weights) };
+}
+
+/** The left lane's figures beside plain decoding. */
+function typedLeft(left) {
+  const difference = record(left.first_difference);
+  return {
+    speedup: maybe(left.speedup),
+    ratio: maybe(left.ratio),
+    identical: left.identical === true,
+    difference: maybe(difference.position),
+    top2_gap: maybe(difference.top2_gap),
+  };
+}
 
 /** What is known of a race that a serving engine ran; `spec` are the lane's totals. */
 function typedServed(served, spec) {

@@ -68,8 +68,19 @@ export class Lane {
     this.text.replaceChildren(this.pending);
   }
 
+  /** The trace whose rounds wrote this lane. */
+  get trace() {
+    const { trace } = this.view;
+    return (this.kind === "ar" && trace.against) || trace;
+  }
+
   get tokens() {
-    return this.view.trace[this.kind];
+    return this.kind === "ar" ? this.view.trace.left : this.view.trace.spec;
+  }
+
+  name(title, sub) {
+    this.title.textContent = title;
+    this.sub.textContent = sub;
   }
 
   token(i) {
@@ -107,7 +118,7 @@ export class Lane {
         continue;
       }
       const group = this.group(r);
-      const round = this.view.trace.rounds[r];
+      const round = this.trace.rounds[r];
       if (source !== "accepted") this.appendRejected(group, round);
       group.append(lead, node);
       // a round that ended on accepted tokens (cut by a stop)
@@ -177,7 +188,7 @@ export class Lane {
   showTokens(n) {
     for (let i = Math.min(n, this.shown); i < Math.max(n, this.shown); i++)
       this.nodes[i].hidden = i >= n;
-    const { rounds } = this.view.trace;
+    const { rounds } = this.trace;
     this.groups.forEach((group, r) => {
       group.hidden = rounds[r].first >= n;
     });
@@ -205,7 +216,7 @@ export class Lane {
   }
 
   describe(node) {
-    const { trace } = this.view;
+    const { trace } = this;
     if (node.dataset.node !== undefined)
       return candidateLines(
         trace,

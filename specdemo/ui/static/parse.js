@@ -55,10 +55,10 @@ function faultOfFile(data) {
  */
 export function findInconsistency(events) {
   const race = {
-    written: { ar: 0, spec: 0 }, // tokens of each lane
-    clock: { ar: 0, spec: 0 },
-    rounds: 0, // checked so far
-    nodes: 0, // of the draft under way
+    written: { ar: 0, spec: 0, against: 0 }, // tokens of each lane
+    clock: { ar: 0, spec: 0, against: 0 },
+    rounds: { spec: 0, against: 0 }, // checked so far
+    nodes: { spec: 0, against: 0 }, // of the draft under way
   };
   for (const [at, e] of events.entries()) {
     if (e.kind === "start" && at) return "two start events";
@@ -73,19 +73,23 @@ export function findInconsistency(events) {
   return null;
 }
 
+/** The lane that an event of a round is about. */
+const laneOf = (e) => (e.lane === "against" ? "against" : "spec");
+
 function misplaced({ rounds, written }, e) {
   const inRound = ["denoise", "draft", "verify"].includes(e.kind);
-  return inRound && (e.round !== rounds || !written.spec) ? "round out of order" : null;
+  const lane = laneOf(e);
+  return inRound && (e.round !== rounds[lane] || !written[lane]) ? "round out of order" : null;
 }
 
 /** Checks of one event, which also bring `race` up to date. */
 const CHECKS = {
   prefill_progress({ written }) {
-    return written.ar || written.spec ? "prefill out of order" : null;
+    return written.ar || written.spec || written.against ? "prefill out of order" : null;
   },
 
   prefill({ written }, { lane }) {
-    if (!["ar", "spec"].includes(lane) || written[lane]) return "prefill out of order";
+    if (!["ar", "spec", "against"].includes(lane) || written[lane]) return "prefill out of order";
     written[lane] = 1;
     return null;
   },
@@ -99,16 +103,17 @@ const CHECKS = {
 
   draft(race, e) {
     if (!isTree(e)) return "draft is not a tree";
-    race.nodes = e.tokens.length;
+    race.nodes[laneOf(e)] = e.tokens.length;
     return null;
   },
 
-  verify(race, { status, clock }) {
-    if (!Array.isArray(status) || status.length !== race.nodes)
+  verify(race, e) {
+    const lane = laneOf(e);
+    if (!Array.isArray(e.status) || e.status.length !== race.nodes[lane])
       return "verify does not match its draft";
-    race.rounds += 1;
-    race.nodes = 0;
-    return advanceClock(race, "spec", clock);
+    race.rounds[lane] += 1;
+    race.nodes[lane] = 0;
+    return advanceClock(race, lane, e.clock);
   },
 };
 

@@ -4,7 +4,8 @@ import { countUntil } from "./trace.js";
 
 /**
  * What the views draw: `t` seconds; `step` of the timeline or null; its `round` or null and the
- * `stage` of it; `ended`; tokens `ar` and `spec` of the lanes and their clocks; `rounds` begun and
+ * `stage` of it; `ended`; tokens `left` and `spec` of the lanes and their clocks, `ar` of plain
+ * decoding, which is the left lane unless that is a method; `rounds` begun and
  * checked; the round `opened` up. `player` is {at, t, pinned}: the step of the timeline (-1: none),
  * seconds, at the end.
  */
@@ -19,7 +20,8 @@ export function stateAtPlayhead(trace, player, running) {
   const t = player.pinned ? trace.end : player.t;
   const ar = ended ? trace.ar.length : countUntil(trace.ar, t);
   const spec = ended && !running ? trace.spec.length : tokensUpTo(trace, round, checked);
-  const arStands = player.pinned || ar === trace.ar.length;
+  const left = ended ? trace.left.length : countUntil(trace.left, t);
+  const clockAt = (tokens, n) => (player.pinned || n === tokens.length ? clockOf(tokens, n) : t);
   const specStands = ended || (checked && round.index === rounds.length - 1);
   return {
     t,
@@ -29,7 +31,9 @@ export function stateAtPlayhead(trace, player, running) {
     ended,
     ar,
     spec,
-    arClock: arStands ? clockOf(trace.ar, ar) : t,
+    left,
+    arClock: clockAt(trace.ar, ar),
+    leftClock: clockAt(trace.left, left),
     specClock: specStands ? clockOf(trace.spec, spec) : t,
     rounds: round ? round.index + Number(checked) : 0,
     opened: player.pinned && !running ? (bestRound(rounds) ?? round) : round,

@@ -14,6 +14,7 @@ import {
   tooShort,
 } from "./figures.js";
 import { times } from "./format.js";
+import { compareAll, overPlain, rightOverLeft } from "./two_methods.js";
 
 const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
 
@@ -43,10 +44,10 @@ export class Score {
   }
 
   /**
-   * Draws the figures at this state of the playhead; `differs` is the first different position or
-   * -1.
+   * Draws the figures at this state of the playhead; `differs` is the first position at which the
+   * right lane differs from plain decoding, `leftDiffers` that of the left one, or -1.
    */
-  update(trace, state, differs) {
+  update(trace, state, differs, leftDiffers) {
     const done = state.ended ? trace.done : null;
     const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
     this.updateSpeed(trace, state, rounds, done);
@@ -65,13 +66,19 @@ export class Score {
       this.perRound.textContent = mean((r) => r.count);
       this.accepted.textContent = mean((r) => r.accepted);
     }
-    const { word, note, look } = comparison(trace, state, differs, done);
+    const { word, note, look } = trace.against
+      ? compareAll(trace, state, differs, leftDiffers)
+      : comparison(trace, state, differs, done);
     this.verdict.textContent = word;
     this.verdictNote.textContent = note;
     this.verdictCell.className = `sd-score-cell sd-verdict-${look}`;
   }
 
   updateSpeed(trace, state, rounds, done) {
+    if (trace.against) {
+      this.updateTwo(trace, state, rounds, done);
+      return;
+    }
     const lanes = laneRatio(state);
     const { unreliable, words } = clocks(trace, state.ar, rounds);
     const scale = baselineScale(trace);
@@ -94,6 +101,23 @@ export class Score {
       (ratio === null ? "" : baselineNote(vsLeft, scale)) +
       words +
       (unreliable ? predictedNote(trace, rounds) : "");
+  }
+
+  /** Two methods: the ratio of the lanes on screen, and what each has over plain decoding. */
+  updateTwo(trace, state, rounds, done) {
+    const { unreliable, words } = clocks(trace, state.ar, rounds);
+    const ratio = tooShort(state) ? null : rightOverLeft(trace, state);
+    if (ratio === null) this.showUnknownSpeed(trace, done);
+    else {
+      const even = times(ratio) === times(1);
+      this.times.textContent = times(ratio);
+      this.times.classList.toggle("sd-slower", !even && ratio < 1);
+      this.times.classList.toggle("sd-even", even);
+      const said = `the speed of the left lane${done ? "" : ", so far"}`;
+      this.timesWord.textContent = unreliable ? `unreliable: ${said}` : said;
+    }
+    this.times.classList.toggle("sd-unreliable", unreliable && ratio !== null);
+    this.timesNote.textContent = overPlain(trace, state, rounds) + words;
   }
 
   showUnknownSpeed(trace, done) {

@@ -65,13 +65,18 @@ export function readingWords({ lane, read, total }) {
   return `The ${which} endpoint writes: ${read} of at most ${total} tokens; both lanes are shown together.`;
 }
 
+const optionsOf = ({ params }) =>
+  Object.entries(params)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(", ");
+
 /** What stands below the lanes about the race: pair, method, options, machine. */
 export function factsOf({ sampling, ...start }) {
-  const params = Object.entries(start.params).map(([name, value]) => `${name} ${value}`);
   return [
     start.pair,
     start.method,
-    params.join(", "),
+    optionsOf(start),
+    start.against && `left lane ${start.against.method} ${optionsOf(start.against)}`.trim(),
     `at most ${plural(start.max_new_tokens, "new token")}`,
     start.engine ? "the engine's own rule" : `rule ${start.rule}`,
     sampling.temperature

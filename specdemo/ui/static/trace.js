@@ -15,6 +15,7 @@ export class Trace {
     this.timeline = []; // what the arrow keys walk through: {t, kind, round, upto}
     this.reading = null; // {read, total} tokens of a long prompt that is not read yet
     this.done = null;
+    this.against = null; // the left lane, where that is a method: a trace with the same plain lane
   }
 
   json() {
@@ -25,7 +26,13 @@ export class Trace {
     if (!isEvent(event)) return;
     this.events.push(event);
     for (const [id, text] of vocabulary(event)) this.vocab.set(id, text);
-    FOLD[event.kind](this, typed(event));
+    if (event.lane !== "against") FOLD[event.kind](this, typed(event));
+    else if (this.against) FOLD[event.kind](this.against, typed({ ...event, lane: "spec" }));
+  }
+
+  /** Tokens of the left lane. */
+  get left() {
+    return this.against ? this.against.spec : this.ar;
   }
 
   /** The text of a token id. */
@@ -65,15 +72,20 @@ export class Trace {
     this.timeline.push(step);
   }
 
-  /** Seconds on the slower lane's clock. */
+  /** Seconds on the clock of the slower lane on screen. */
   get end() {
-    return Math.max(this.ar.at(-1)?.t ?? 0, this.spec.at(-1)?.t ?? 0);
+    return Math.max(this.left.at(-1)?.t ?? 0, this.spec.at(-1)?.t ?? 0);
   }
 }
 
 const FOLD = {
   start(trace, e) {
     trace.start = e;
+    if (!e.against) return;
+    const left = (trace.against = new Trace());
+    left.start = { ...e, ...e.against, against: null };
+    left.vocab = trace.vocab;
+    left.ar = trace.ar;
   },
 
   prefill_progress(trace, e) {
@@ -133,7 +145,7 @@ const FOLD = {
     const end = trace.spec.at(-1)?.t ?? 0;
     // a round that Stop cut short was never checked
     const last = trace.rounds.filter((r) => r.verify).length - 1;
-    for (const token of trace.ar)
+    for (const token of trace.left)
       if (token.t > end) trace.timeline.push({ t: token.t, kind: "ar", round: last, upto: 0 });
   },
 };

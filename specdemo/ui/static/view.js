@@ -303,8 +303,8 @@ export class View {
 
   /** Tokens at which a lane has come to its end. */
   get goal() {
-    const { done, ar, spec, start } = this.trace;
-    return done ? Math.max(ar.length, spec.length) : start.max_new_tokens || ar.length;
+    const { done, left, spec, start } = this.trace;
+    return done ? Math.max(left.length, spec.length) : start.max_new_tokens || left.length;
   }
 
   get state() {
@@ -313,12 +313,13 @@ export class View {
 
   draw() {
     const { trace, player, state } = this;
-    const { round, stage, step, t, ar, spec, opened } = state;
+    const { round, stage, step, t, ar, spec, left, opened } = state;
     const upto = step ? step.upto : 0;
     const index = opened ? opened.index : -1;
     this.following = player.pinned || player.playing;
     const differs = firstDifference(trace, ar, spec);
-    this.lanes.ar.update(ar, state.arClock, -1, differs);
+    const leftDiffers = trace.against ? firstDifference(trace.against, ar, left) : differs;
+    this.lanes.ar.update(left, state.leftClock, -1, leftDiffers);
     this.lanes.spec.update(spec, state.specClock, index, differs);
     this.lanes.spec.showPending(
       round && stage !== "verify" ? pendingCells(trace, round, stage, upto) : [],
@@ -338,7 +339,7 @@ export class View {
     });
     this.strip.land(trace.rounds[state.rounds - 1] ?? null, this.lanes.spec);
     this.strip.update(state);
-    this.score.update(trace, state, differs);
+    this.score.update(trace, state, differs, leftDiffers);
     this.showBadge(state.ended);
     const isMoving = this.running || player.playing;
     this.charts.update({ ar, spec }, t, state.rounds, !isMoving);
@@ -364,19 +365,16 @@ export class View {
     this.methodBadge.hidden = !start.method;
     this.facts.textContent = factsOf(start).filter(Boolean).join(" · ");
     const { ar, spec } = this.lanes;
-    ar.title.textContent = "Plain decoding";
-    ar.sub.textContent = "one token per pass of the target";
-    const plain = start.method === "ar";
-    spec.title.textContent = plain
-      ? "Plain decoding, once more"
-      : `Draft and verify: ${start.engine || start.method}`;
-    spec.sub.textContent = plain
-      ? "nothing is drafted: any difference is timing noise"
-      : "several tokens per pass of the target";
+    const drafts = "several tokens per pass of the target";
+    if (start.against) ar.name(`Draft and verify: ${start.against.method}`, drafts);
+    else ar.name("Plain decoding", "one token per pass of the target");
+    if (start.method === "ar")
+      spec.name("Plain decoding, once more", "nothing is drafted: any difference is timing noise");
+    else spec.name(`Draft and verify: ${start.engine || start.method}`, drafts);
   }
 
   openToken(kind, i) {
-    const token = this.trace[kind][i];
+    const token = this.lanes[kind].tokens[i];
     if (!token) return;
     if (kind === "spec" && token.round !== null) this.openRound(token.round);
     else {
