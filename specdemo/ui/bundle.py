@@ -18,6 +18,7 @@ STYLES = (
     "player.css",
     "rounds.css",
     "charts.css",
+    "panels.css",
     "layout.css",
     "lesson.css",
     "presenter.css",

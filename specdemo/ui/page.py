@@ -22,6 +22,7 @@ from .gradio_queue import QUEUE, GuardedQueue
 from .http_limits import HttpLimits
 from .jobs import RaceForm
 from .link_preview import TITLE, LinkPreview
+from .plotly_script import PLOTLY_ROUTE
 from .race_tab import RaceTab, first_method
 from .server import Server
 
@@ -82,6 +83,7 @@ def launch_options(demo: Page) -> dict[str, Any]:
         "state_session_capacity": SESSIONS,
         "i18n": gr.I18n(en={"common.complete": "Complete"}),  # Gradio says the bare key
         "app_kwargs": {
+            "routes": [PLOTLY_ROUTE],
             "middleware": [
                 Middleware(
                     HttpLimits,
@@ -90,7 +92,7 @@ def launch_options(demo: Page) -> dict[str, Any]:
                     fns=demo.fns,
                 ),
                 Middleware(LinkPreview),
-            ]
+            ],
         },
     }
 

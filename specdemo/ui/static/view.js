@@ -7,6 +7,7 @@ import { h, nextFrame, reducedMotion, watchTheme } from "./dom.js";
 import { typed } from "./events.js";
 import { flow, list, num } from "./format.js";
 import { Lane, legend, pendingCells } from "./lanes.js";
+import { Panels } from "./panels.js";
 import { Player } from "./player.js";
 import { stateAtPlayhead } from "./playhead.js";
 import { Presenter } from "./presenter.js";
@@ -32,7 +33,6 @@ export class View {
     this.options = options || {};
     this.isMain = Boolean(element.closest("#race-view")); // beside the controls, not the lesson's
 
-    // the race on screen
     this.trace = new Trace();
     this.run = null; // its name
     this.past = new Set(); // names of runs that something else has replaced
@@ -60,6 +60,7 @@ export class View {
     this.strip = new BlockStrip(this);
     this.roundView = new RoundView(this);
     this.charts = new Charts(this);
+    this.panels = new Panels(this);
     this.saveBar = new SaveBar(this, this.options);
     this.layout();
     this.presenter = new Presenter(this.root, () => this.draw());
@@ -94,6 +95,7 @@ export class View {
       this.facts,
       this.roundView.root,
       this.charts.root,
+      ...this.panels.roots,
       this.saveBar.root,
       this.announcer.root,
     );
@@ -190,6 +192,7 @@ export class View {
     if (offset === 0 && !have && events.length && !this.banner.showsError) this.say("", "status");
     for (const event of events.slice(have - offset)) this.trace.push(event);
     if (this.trace.done) this.runs(false);
+    this.panels.arrived();
     this.showStart();
     this.showReading();
     this.player.arrived();
@@ -343,6 +346,7 @@ export class View {
     this.showBadge(state.ended);
     const isMoving = this.running || player.playing;
     this.charts.update({ ar, spec }, t, state.rounds, !isMoving);
+    this.panels.update(!isMoving);
     if (round && stage === "verify") this.announcer.announce(round, isMoving);
   }
 
