@@ -2,6 +2,7 @@
 
 const browser = [
   "Blob",
+  "Event",
   "MutationObserver",
   "TextEncoder",
   "URL",

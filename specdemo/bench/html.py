@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from ..files import write_output
 from ..prompts import ALL
+from .files import by_speed, downloads
 from .schema import Figures, Report, ServedFields
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def page(report: Report) -> str:
     """The whole HTML text of the one-file page."""
     from .charts import charts
 
+    report = by_speed(report)
     drawn = drawn_charts(charts(report))
     return _render("page.html.j2", report, charts=drawn, css=Markup(stylesheet()))
 
@@ -72,7 +74,7 @@ def drawn_charts(charts: Sequence[tuple[str, go.Figure]]) -> list[tuple[str, Mar
 
 def fragment(report: Report) -> str:
     """The report's sentences and tables, for the Bench tab."""
-    return _render("fragment.html.j2", report)
+    return _render("fragment.html.j2", by_speed(report), downloads=downloads(report))
 
 
 def environment() -> Environment:

@@ -234,8 +234,12 @@ def _by_prompt(trials: Sequence[Line], rows: dict[str, list[Row]]) -> list[Promp
 
 def save_report(report: Report, path: Path) -> None:
     """Write the JSON form, rounded to 5 digits; ``assets/bench`` takes the same file."""
-    text = json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":"))
-    write_output(path, text, "The report")
+    write_output(path, report_json(report), "The report")
+
+
+def report_json(report: Report) -> str:
+    """The text of a ``report.json``."""
+    return json.dumps(_rounded(report), ensure_ascii=False, separators=(",", ":"))
 
 
 def _rounded(value: Any) -> Any:

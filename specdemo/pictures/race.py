@@ -74,6 +74,8 @@ class Race:
         self.rounds = [r for r in self.rounds if r.verify]  # Stop may have cut the last one short
 
     def _take(self, event: Event) -> None:
+        if getattr(event, "lane", None) == "against":
+            return  # a picture shows the right lane beside plain decoding, which ran as well
         if isinstance(event, Start):
             self.start = event
         elif isinstance(event, Prefill):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_PROMPTS, MAX_TOKENS = 6, 96
 PLOTS = 7  # as many as bench.charts.charts makes at most
+HERE = 3  # of a short run
 # below: above, it lay over the title on a phone
 LEGEND = {
     "orientation": "h",
@@ -44,7 +45,9 @@ BUTTONS = [
 
 
 def figures_of(report: Report) -> list[Any]:
+    """The report's charts, methods in the order of their speed."""
     from ..bench.charts import charts
+    from ..bench.files import by_speed
 
     return [
         figure.update_layout(
@@ -55,7 +58,7 @@ def figures_of(report: Report) -> list[Any]:
             legend=LEGEND,
             modebar={"remove": BUTTONS},
         )
-        for title, figure in charts(report)
+        for title, figure in charts(by_speed(report))
     ]
 
 
@@ -78,12 +81,24 @@ def read(path: Path | None) -> list[Any]:
         return [escape(str(error)), *blank]
 
 
-def shown(report: Report) -> list[Any]:
+def shown(report: Report, most: int = PLOTS) -> list[Any]:
+    """[HTML, figures ...] of a report, at most so many figures."""
     from ..bench.html import fragment
 
-    figures = [gr.update(value=figure, visible=True) for figure in figures_of(report)]
-    blank = [gr.update(value=None, visible=False)] * (PLOTS - len(figures))
+    figures = [gr.update(value=figure, visible=True) for figure in figures_of(report)[:most]]
+    blank = [gr.update(value=None, visible=False)] * (most - len(figures))
     return [fragment(report), *figures, *blank]
+
+
+def report_view(name: str, plots: int) -> list[Any]:
+    """Components of one report, [HTML, plots ...]: the first chart, what it says, the others."""
+
+    def plot(i: int) -> gr.Plot:
+        return gr.Plot(show_label=False, visible=False, elem_id=f"{name}-plot-{i}")
+
+    first = plot(0)
+    words = gr.HTML("", elem_id=f"{name}-words")
+    return [words, first, *(plot(i) for i in range(1, plots))]
 
 
 def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
@@ -96,11 +111,7 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
             visible=bool(files),
             elem_id="bench-report",
         )
-    words = gr.HTML("", elem_id="bench-words")
-    plots = [
-        gr.Plot(show_label=False, visible=False, elem_id=f"bench-plot-{i}") for i in range(PLOTS)
-    ]
-    outputs = [words, *plots]
+    outputs = report_view("bench", PLOTS)
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 
     def open_report(name: str | None) -> list[Any]:
@@ -109,11 +120,11 @@ def bench_tab(tab: gr.Tab, server: Server, folder: Path, queue: str) -> None:
     choice.input(open_report, choice, outputs, queue=False, **quiet)
     tab.select(open_report, choice, outputs, queue=False, **quiet)
     if server.backend.can_bench:
-        short_bench(server, outputs, queue)
+        short_bench(server, queue)
 
 
-def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
-    """The controls of a short run, and what its buttons call."""
+def short_bench(server: Server, queue: str) -> None:
+    """The controls of a short run, what its buttons call, and its report below them."""
     with gr.Accordion(
         "Measure here: a short run on this machine", open=False, elem_id="bench-here"
     ):
@@ -135,6 +146,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             run = gr.Button("Measure", variant="primary", elem_id="bench-run")
             stop = gr.Button("Stop measuring", elem_id="bench-stop")
         state = gr.Markdown("", elem_id="bench-status")
+        outputs = report_view("here", HERE)
 
     def enter(request: gr.Request, names: Any, texts: Any, new: Any) -> str:
         try:
@@ -144,7 +156,7 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
             return str(error)
 
     def take_turn(request: gr.Request) -> Iterator[list[Any]]:
-        yield from measure(server, request, len(outputs))
+        yield from measure(server, request)
 
     def end(request: gr.Request) -> str:
         ticket = server.queue.stop(session_of(request))
@@ -172,13 +184,13 @@ def short_bench(server: Server, outputs: list[Any], queue: str) -> None:
     stop.click(end, None, state, **at_once)
 
 
-def measure(server: Server, request: gr.Request, outputs: int) -> Iterator[list[Any]]:
-    """The short bench of a page whose turn has come: [status, HTML, figures ...]; what stands in
-    the ``outputs`` is kept where there is no new report.
+def measure(server: Server, request: gr.Request) -> Iterator[list[Any]]:
+    """The short bench of a page whose turn has come: [status, HTML, figures ...]; what stands there
+    is kept where there is no new report.
     """
     session = session_of(request)
     ticket = server.queue.begin(session, BenchJob)
-    keep = [gr.skip()] * outputs
+    keep = [gr.skip()] * (1 + HERE)
     if ticket is None:
         yield [gr.skip(), *keep]
         return
@@ -194,7 +206,7 @@ def measure(server: Server, request: gr.Request, outputs: int) -> Iterator[list[
         for fraction, report, what in server.engines.thread.each(steps):
             if server.readers.unread(session):
                 ticket.cancel.set()
-            yield [progress_text(what, fraction), *(shown(report) if report else keep)]
+            yield [progress_text(what, fraction), *(shown(report, HERE) if report else keep)]
         if ticket.cancel.is_set():
             yield ["Stopped; what was measured before stays.", *keep]
     except UserError as error:

@@ -175,7 +175,11 @@ def test_a_short_bench_runs_on_the_page(served, open_page):
     page.locator("#bench-here button").first.click()
     page.locator("#bench-run").click()
     expect(page.locator("#bench-status")).to_contain_text("Prompt 3 of 3")
-    expect(page.locator("#bench-words")).to_contain_text("explain")
+    here = page.locator("#here-words")
+    expect(here).to_contain_text("explain")
+    button = page.locator("#bench-run").bounding_box()
+    assert page.locator("#here-plot-0").bounding_box()["y"] > button["y"], "under the button"
+    expect(page.locator("#bench-words")).not_to_contain_text("explain")
 
 
 def test_endpoint_streams_to_a_client(served):

@@ -2,6 +2,7 @@
 
 import { closeOnEscape } from "./drawer.js";
 import { Lesson } from "./lesson.js";
+import { guardNumbers } from "./number_fields.js";
 import { View } from "./view.js";
 
 /** In Gradio: `watch` calls back whenever the Python side sends a new value. */
@@ -12,7 +13,10 @@ export function mountGradio(element, props, server, watch) {
   const take = () => view.receive(props.value);
   watch("value", take);
   take();
-  if (view.isMain) closeOnEscape();
+  if (view.isMain) {
+    closeOnEscape();
+    guardNumbers((text) => view.say(text, "status", true));
+  }
   element.specdemo = view; // for a look at the state from outside: console and tests
 }
 

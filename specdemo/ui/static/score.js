@@ -14,6 +14,7 @@ import {
   tooShort,
 } from "./figures.js";
 import { times } from "./format.js";
+import { Spark } from "./spark.js";
 import { compareAll, overPlain, rightOverLeft } from "./two_methods.js";
 
 const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
@@ -22,6 +23,7 @@ export class Score {
   constructor() {
     this.times = h("strong", { class: "sd-times", text: "–" });
     this.timesWord = h("span", { class: "sd-unit", text: "speed-up so far" });
+    this.spark = new Spark();
     this.timesNote = h("span", { class: "sd-unit sd-times-note", text: "" });
     this.weightsNote = h("span", { class: "sd-unit sd-weights-note", text: "" });
     this.notesBelow = h("p", { class: "sd-notes-below" }); // on a narrow screen, below the stage
@@ -36,7 +38,14 @@ export class Score {
     this.root = h(
       "div",
       { class: "sd-scores" },
-      cell("speedup", this.times, this.timesWord, this.timesNote, this.weightsNote),
+      cell(
+        "speedup",
+        this.times,
+        this.timesWord,
+        this.spark.root,
+        this.timesNote,
+        this.weightsNote,
+      ),
       cell("per-round", this.perRound, unit("tokens per round")),
       cell("accepted", this.accepted, unit("accepted draft tokens per round")),
       this.verdictCell,
@@ -51,6 +60,7 @@ export class Score {
     const done = state.ended ? trace.done : null;
     const rounds = trace.rounds.slice(0, state.rounds).filter((r) => r.verify);
     this.updateSpeed(trace, state, rounds, done);
+    this.spark.update(trace, rounds, state);
     const borrowed = borrowedWeights(trace.start)
       ? "Runs on borrowed weights: none are trained for this method yet. "
       : "";

@@ -19,7 +19,7 @@ export class WhatIf {
     this.view = view;
     this.key = null; // the race whose limits the sliders have
     this.knobs = Object.fromEntries(KNOBS.map((knob) => [knob.key, this.knob(knob)]));
-    this.words = h("p", { class: "sd-what-words", role: "status", "aria-live": "polite" });
+    this.words = h("p", { class: "sd-what-words", role: "status" });
     this.how = h("p", { class: "sd-note" });
     const reset = { type: "button", class: "sd-btn", text: "As it was" };
     this.controls = h(
