@@ -30,19 +30,23 @@ DECLARATION = re.compile(
     r"^(export )?(?:async )?(?:function|class|const|let) ([\w$]+)", re.MULTILINE
 )
 COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
+INDENT = re.compile(r"^\s+", re.MULTILINE)  # and empty lines
+# behind code; with a quote in it, it may be part of a text
+TRAILING = re.compile(r"(?<=[;{,]) // [^\n\"'`]*$", re.MULTILINE)
+STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def bundle(folder: Path = STATIC, entry: str = ENTRY) -> str:
     """The module ``entry`` with all that it imports, as one expression that evaluates to an object
-    of the entry's exports. Comments that fill their lines are left out.
+    of the entry's exports. Comments and indentation are left out.
 
     Only what our modules need: ``import { a, b } from "./file.js";`` and ``export`` before a
     declaration. All modules share one scope.
 
     Raises:
         ValueError: another form of import or export, a circle of imports, an import that is not
-            exported, a top-level name that two modules declare.
+            exported, a top-level name that two modules declare, a text over several lines.
     """
     sources = _in_order(folder, entry)
     exports: dict[str, set[str]] = {}
@@ -63,14 +67,19 @@ def bundle(folder: Path = STATIC, entry: str = ENTRY) -> str:
         body = COMMENT.sub("", EXPORT.sub("", IMPORT.sub("", source)))
         if left := LEFT_OVER.search(body):
             raise ValueError(f"{name}: only named imports and exports are bundled: {left[0]}")
-        parts.append(body.strip())
+        if any(line.count("`") % 2 for line in body.splitlines()):
+            raise ValueError(f"{name}: a text of several lines would lose its indentation.")
+        parts.append(INDENT.sub("", TRAILING.sub("", body)).strip())
     entries = ", ".join(sorted(exports[entry]))
     return '(() => {\n"use strict";\n' + "\n\n".join(parts) + f"\n\nreturn {{ {entries} }};\n}})()"
 
 
 def style(folder: Path = STATIC) -> str:
-    """The style sheets, in the order in which they override each other."""
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in STYLES)
+    """The style sheets, in the order in which they override each other, without comments and
+    indentation.
+    """
+    sheets = [(folder / name).read_text(encoding="utf-8") for name in STYLES]
+    return INDENT.sub("", STYLE_COMMENT.sub("", "\n".join(sheets)))
 
 
 def _in_order(folder: Path, entry: str) -> dict[str, str]:
