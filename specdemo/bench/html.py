@@ -74,7 +74,13 @@ def drawn_charts(charts: Sequence[tuple[str, go.Figure]]) -> list[tuple[str, Mar
 
 def fragment(report: Report) -> str:
     """The report's sentences and tables, for the Bench tab."""
-    return _render("fragment.html.j2", by_speed(report), downloads=downloads(report))
+    return _render("fragment.html.j2", by_speed(report))
+
+
+def download_links(report: Report) -> str:
+    """Links to the report's files, for the Bench tab."""
+    template = environment().get_template("downloads.html.j2")
+    return template.render(downloads=downloads(report))
 
 
 def environment() -> Environment:

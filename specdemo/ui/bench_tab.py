@@ -83,11 +83,11 @@ def read(path: Path | None) -> list[Any]:
 
 def shown(report: Report, most: int = PLOTS) -> list[Any]:
     """[HTML, figures ...] of a report, at most so many figures."""
-    from ..bench.html import fragment
+    from ..bench.html import download_links, fragment
 
     figures = [gr.update(value=figure, visible=True) for figure in figures_of(report)[:most]]
     blank = [gr.update(value=None, visible=False)] * (most - len(figures))
-    return [fragment(report), *figures, *blank]
+    return [download_links(report) + fragment(report), *figures, *blank]
 
 
 def report_view(name: str, plots: int) -> list[Any]:
