@@ -88,7 +88,7 @@ def shared(assets):
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": 10**400}], "gamma must be"),
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": 7.5}], "gamma must be"),
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": ["x" * 9000]}], "gamma must be"),
-        (list(range(10)), "at most 9 values"),
+        (list(range(12)), "at most 11 values"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_in_a_short_sentence(shared, capfd, values, words):
