@@ -80,6 +80,7 @@ class Start(Event):
         weights: which drafter weights are used, in words.
         cost_ms: rows -> milliseconds of one target pass in the middle of the longest answer.
         one_row_ms: the same for one row with the library's masked attention kernel.
+        most_nodes: of a draft that one pass verifies in this race; None: not known.
         ar_width: rows of a pass of the plain lane.
         baseline_ms: milliseconds a token of the baseline that speed-ups are taken against: the
             faster of the plain lane's pass and the one-row kernel.
@@ -95,7 +96,7 @@ class Start(Event):
             every race.
     """
 
-    SELDOM = ("against",)
+    SELDOM = ("against", "most_nodes")
 
     kind: Literal["start"] = field(default="start", kw_only=True)
     prompt: str = ""
@@ -112,6 +113,7 @@ class Start(Event):
     weights: str = ""
     cost_ms: dict[str, float] = field(default_factory=dict)
     one_row_ms: float | None = None
+    most_nodes: int | None = None
     ar_width: int = 1
     baseline_ms: float | None = None
     roofline: Roofline | None = None
@@ -219,8 +221,7 @@ class SampledDraft(TypedDict):
     """One of several drafts sampled from one pass (SpecDiff-2).
 
     ``drafter_score`` is the expected number of accepted tokens by the drafter's probabilities,
-    ``target_score`` the same by the target's, where those decided; ``nodes`` index the draft's
-    tree.
+    ``target_score`` the same by the target's (eq. 7); ``nodes`` index the draft's tree.
     """
 
     ids: list[int]
@@ -238,10 +239,12 @@ class BlockLength(TypedDict):
 
 
 class DraftNotes(TypedDict, total=False):
-    """What is special about one method's draft. ``path`` and ``chosen`` are indices into ``paths``
-    and ``drafts``; ``boundaries`` are r(0), r(1), ... and ``branches`` the depths branched after
-    (D²SD); ``expected`` tokens this round; ``why`` a sentence, for instance why nothing was
-    drafted.
+    """What is special about one method's draft. ``path`` is an index into ``paths``; ``chosen`` one
+    into ``drafts``: that which was accepted furthest, under *point-mass* the selected one, in
+    older recordings of the other rules the drafter's favourite; ``selection`` the one that eq. 7
+    would select; ``boundaries`` are r(0), r(1), ... and ``branches`` the depths branched after
+    (D²SD); ``expected`` tokens this round; ``left_out`` nodes did not fit into a pass (1: at least
+    one); ``why`` a sentence, for instance why nothing was drafted.
     """
 
     lattice: list[list[Candidate]]
@@ -251,8 +254,10 @@ class DraftNotes(TypedDict, total=False):
     branches: list[int]
     drafts: list[SampledDraft]
     chosen: int
+    selection: int
     length: BlockLength
     expected: MaybeNan
+    left_out: int
     why: str
 
 
@@ -321,11 +326,13 @@ class Verify(Event):
             drafting time really spent, also when nothing was drafted.
         threads: see ``ArToken``. baseline_ms: that of ``Start``, where their number has changed.
         clock: the lane's own decode clock in seconds after this round.
+        rule_p: like ``p``, after penalty, temperature and filters, where the rule used that.
+        rule_q: the drafter's probability that *ratio* divided by.
         top: the target's likeliest tokens with their probabilities where each kept token stands,
             before temperature and filters; older recordings and captured rounds have none.
     """
 
-    SELDOM = ("threads", "baseline_ms", "top", "lane")
+    SELDOM = ("threads", "baseline_ms", "top", "lane", "rule_p", "rule_q")
 
     kind: Literal["verify"] = field(default="verify", kw_only=True)
     round: int = 0
@@ -345,6 +352,8 @@ class Verify(Event):
     baseline_ms: float | None = None
     top: list[list[Candidate]] | None = None
     lane: Left | None = None
+    rule_p: list[float | None] | None = None
+    rule_q: list[float | None] | None = None
 
 
 @dataclass

@@ -28,10 +28,12 @@ class ArTotals(LaneTotals):
 
 class SpecTotals(LaneTotals):
     """The speculative lane. ``accepted_per_round`` leaves the target's own token out,
-    ``tokens_per_round`` counts it.
+    ``tokens_per_round`` counts it; in ``cut_rounds`` the draft's tree did not fit into a pass
+    (absent: not known).
     """
 
     rounds: int
+    cut_rounds: NotRequired[int]
     drafting_rounds: int
     accepted_per_round: float
     tokens_per_round: float

@@ -64,11 +64,30 @@ def test_d2sd_branches_where_the_papers_example_says(monkeypatch):
 
 def test_d2sd_merges_a_branch_that_repeats_the_block(monkeypatch):
     net = FakeNet(same_row(peaked(1), peaked(2, 0.5), peaked(3)))
-    drafter = make(monkeypatch, "d2sd", {"gamma": 3, "branches": 2}, block=net)
+    drafter = make(monkeypatch, "d2sd", {"gamma": 3, "branches": 2, "ban": False}, block=net)
     draft = drafter.propose(context([1, 2, 3, 0], (0, 3)))
     # the same network for both passes, its context read once
     assert draft.tokens == [1, 2, 3] and len(net.passes) == 2
     assert "both passes" in drafter.weights
+
+
+@pytest.mark.parametrize("vocab_ids", [None, [2, 3, 4, 5, 6, 7, 0, 1]])
+def test_one_network_for_both_passes_of_d2sd_drafts_what_the_first_did_not(monkeypatch, vocab_ids):
+    """No branch at the anchor, where it would see the first pass's input, and none with the doubted
+    token.
+    """
+    row = [0, 0.4, 0.3, 0.2, 0.1, 0, 0, 0]
+    net = FakeNet(same_row(row, row, row), vocab_ids=vocab_ids)
+    drafter = make(monkeypatch, "d2sd", {"gamma": 3, "branches": 3}, block=net)
+    draft = drafter.propose(context([1, 2, 3, 0], (0, 3), record=True))
+    assert sorted(draft.notes["branches"]) == [1, 2]
+    best, next_best = (1, 2) if vocab_ids is None else (3, 4)
+    assert draft.tokens[:3] == [best] * 3
+    below = {parent: [] for parent in draft.parent}
+    for token, parent in zip(draft.tokens, draft.parent, strict=True):
+        below[parent].append(token)
+    assert below[-1] == [best] and sorted(below[0]) == sorted([best, next_best])
+    assert sorted(below[1]) == sorted([best, next_best])
 
 
 # -- tree ------------------------------------------------------------------------------------------

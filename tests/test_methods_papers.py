@@ -147,7 +147,6 @@ def test_specdiff2_merges_its_draws_and_says_who_went_where(monkeypatch):
         assert one["drafter_score"] == pytest.approx(q[0] + q[0] * q[1])
         assert [draft.parent[n] for n in nodes] == [-1, *nodes[:-1]]
     assert len(set(zip(draft.parent, draft.tokens, strict=True))) == len(draft.tokens)
-    assert draft.notes["chosen"] == 0
     small = drafter.propose(
         context([1, 2, 3, 0], budget=1, generator=torch.Generator().manual_seed(4))
     )
@@ -251,6 +250,20 @@ def test_length_controller_as_printed_and_corrected():
     whole = LengthController(5, 15, 5, 1.0)
     assert whole.update(8, 3) == 8 and whole.update(8, 8) == 13
     assert LengthController(5, 15, 5, 0.5, "fixed").update(3, 1) == 15
+
+
+def test_the_length_that_follows_what_is_accepted_does_move():
+    """Without an end of text the drafted length is k, so both forms of the paper stand still."""
+
+    def lengths(kind, accepted):
+        control = LengthController(3, 30, 2, 0.5, kind)
+        return [control.update(control.k, min(n, control.k)) for n in accepted]
+
+    few_then_many = [1] * 6 + [28] * 8
+    ours = lengths("accepted", few_then_many)
+    assert ours[:6] == [3] * 6 and ours[-1] > 7 and ours == sorted(ours)
+    assert set(lengths("corrected", few_then_many)) == {30}
+    assert lengths("paper", [1] * 10)[-1] <= 8
 
 
 def test_diffuspec_prefers_neighbours_that_fit(monkeypatch):

@@ -96,6 +96,42 @@ def test_the_other_rules_write_the_plain_text_when_greedy(engine, method, rule):
     assert write(engine, method, Sampling(), rule=rule) == write(engine, "ar", Sampling())
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_walk_through_the_trie_shows_what_selection_would_choose(engine, temperature):
+    """The draft accepted furthest, and the target's own scores, under match too."""
+    params = METHODS["specdiff2"].parse_params({"drafts": 6, "temperature": 2.0})
+    sampling = Sampling(temperature=temperature, seed=4)
+    request = Request("x", "specdiff2", params, sampling=sampling, record=True)
+    lane = Lane(engine, request, PROMPT, 24, METHODS["specdiff2"].build(engine.loaded, params))
+    seen = 0
+    with torch.inference_mode():
+        lane.prefill()
+        while not lane.finish:
+            *_, made, verdict = lane.advance()
+            if not made.tokens:
+                continue
+            drafts, status = made.notes["drafts"], verdict.status
+            counts = [
+                next(
+                    (i for i, n in enumerate(one["nodes"]) if status[n] != "accepted"), len(status)
+                )
+                for one in drafts
+            ]
+            scores = [one["target_score"] for one in drafts]
+            if "dropped" not in status:
+                assert counts[made.notes["chosen"]] == max(counts)
+            assert scores[made.notes["selection"]] == max(scores)
+            if not temperature:
+                assert scores == counts or "dropped" in status
+            for one, score in zip(drafts, scores, strict=True):
+                p = [verdict.p[node] for node in one["nodes"]]
+                known = p[: p.index(None)] if None in p else p
+                if temperature:
+                    assert score >= expected_streak(known) - 1e-5
+            seen += 1
+    assert seen > 3
+
+
 def test_self_selection_shows_the_targets_own_scores(engine):
     """Under point-mass every draft carries the streak the target's probabilities promise, and the
     one with the highest is the chosen one.

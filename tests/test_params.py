@@ -25,7 +25,7 @@ def test_every_parameter_is_described_with_a_default_that_it_accepts():
 
 def test_kinds_limits_and_steps():
     found = {p.name: p for p in parameter_fields(METHODS["specdiff2"].params)}
-    assert (found["gamma"].kind, found["gamma"].low, found["gamma"].high) == ("int", 1, 15)
+    assert (found["gamma"].kind, found["gamma"].low, found["gamma"].high) == ("int", 1, 32)
     assert (found["temperature"].kind, found["temperature"].step) == ("float", 0.1)
     assert (found["argmax"].kind, found["argmax"].default) == ("bool", True)
     verify = next(p for p in parameter_fields(METHODS["d2sd"].params) if p.name == "verify")
@@ -42,7 +42,12 @@ def test_booleans_are_read_from_text(text, value):
 
 def test_messages_name_what_is_allowed():
     for name, params, said in (
-        ("block", {"gamma": 99}, "gamma must be a whole number from 1 to 15, not 99."),
+        (
+            "block",
+            {"gamma": 99},
+            "gamma must be a whole number from 1 to 32 (32 is the deepest draft whose rows are"
+            " exact), not 99.",
+        ),
         ("diffuspec", {"tau": "x"}, "tau must be a number from 0.05 to 1, not 'x'."),
         ("best", {"adaptive": "maybe"}, "adaptive must be true or false, not 'maybe'."),
         ("d2sd", {"verify": "both"}, "verify must be one of trie, cascade, not 'both'."),

@@ -150,6 +150,13 @@ def accepted_at(rows: Sequence[Row]) -> list[float]:
     return [sum(n >= depth for n in counts) / len(counts) for depth in range(1, most + 1)]
 
 
+def cut_share(rows: Sequence[Row]) -> float | None:
+    """Share of rounds whose tree did not fit into a pass; None where that is not known."""
+    totals = [row.run["result"].get("spec") for row in rows]
+    known = [spec for spec in totals if spec and "cut_rounds" in spec]
+    return _ratio(sum(s["cut_rounds"] for s in known), sum(s["rounds"] for s in known))
+
+
 def _timed(rows: Sequence[Row]) -> list[Timed]:
     return [row.timed for row in rows if row.timed is not None]
 
@@ -212,6 +219,7 @@ def summarize(rows: Sequence[Row]) -> Figures:
         "tokens_per_round": tokens_per_round(rows),
         "accepted_per_round": _accepted_per_round(rows),
         "accepted_at": accepted_at(rows),
+        "cut": cut_share(rows),
         "rows_per_pass": _ratio(
             sum(sum(row.run["rows"]) for row in rows), sum(len(row.run["rows"]) for row in rows)
         ),

@@ -264,7 +264,7 @@ def start_session(
             for name in ("pair", "hardware", "dtype", "versions", "cost_ms", "ar_width")
         },
         "methods": {
-            label: {name: known.get(name) for name in ("weights", "params", "rule")}
+            label: {name: known.get(name) for name in ("weights", "params", "rule", "most_nodes")}
             for label, known in facts.items()
             if label != BASELINE
         },

@@ -81,6 +81,17 @@ def _remarks_on_methods(report: Any) -> Iterator[str]:
     slower = [label for label, all_ in totals.items() if round(all_["speedup"] or 1, 2) < 1]
     if slower:
         yield f"Slower than plain decoding here: {', '.join(slower)}."
+    cut = [
+        f"{label} ({all_['cut']:.0%} of rounds, {nodes} nodes)"
+        for label, all_ in totals.items()
+        if all_.get("cut") and (nodes := report["methods"][label].get("most_nodes"))
+    ]
+    if cut:
+        widths = ", ".join(report["environment"]["cost_ms"] or ())
+        yield (
+            f"Trees were cut to what one pass verifies here: {'; '.join(cut)}. Rows have the same"
+            f" bits in passes of {widths} rows."
+        )
     different = [
         f"{label} ({1 - all_['identical']:.1%} of runs)"
         for label, all_ in totals.items()

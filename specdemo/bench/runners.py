@@ -31,6 +31,7 @@ FACTS = (
     "ar_width",
     "weights",
     "params",
+    "most_nodes",
     "rule",
 )
 

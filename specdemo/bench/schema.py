@@ -35,7 +35,8 @@ class Figures(TypedDict):
 
     ``interval`` is the 95 % bootstrap interval of ``speedup`` over prompts, ``accepted_at[i]`` the
     share of rounds that accepted more than ``i`` drafted tokens, ``unflagged`` the figures without
-    answers that are degenerate, end in a loop or copy their prompt.
+    answers that are degenerate, end in a loop or copy their prompt; ``cut`` is the share of rounds
+    whose tree did not fit into a pass.
     """
 
     runs: int
@@ -49,6 +50,7 @@ class Figures(TypedDict):
     tokens_per_round: float | None
     accepted_per_round: float | None
     accepted_at: list[float]
+    cut: NotRequired[float | None]
     rows_per_pass: float | None
     time: Shares | None
     degenerate: float | None
@@ -99,6 +101,7 @@ class MethodFields(TypedDict):
     title: str
     weights: NotRequired[str | None]
     params: NotRequired[dict[str, Any] | None]
+    most_nodes: NotRequired[int | None]
     rule: NotRequired[str | None]
 
 

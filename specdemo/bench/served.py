@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Literal
 
 from .. import __version__
 from ..attached.compare import finished
 from ..attached.race import Attached, answer
 from ..attached.tell import Log
 from ..attached.wire import Refused
-from ..events import UNNAMED, LaneName
+from ..events import UNNAMED
 from ..models.served import METHOD
 from ..request import Request, Sampling
 from .methods import BASELINE
 from .runners import Broken, Runner, RunResult, Stopped
+
+ServedLane = Literal["ar", "spec"]
 
 
 def served_runners(
@@ -27,7 +30,7 @@ def served_runners(
 ) -> dict[str, Runner]:
     """Runners by label: the baseline first."""
 
-    def runner(lane: LaneName) -> Runner:
+    def runner(lane: ServedLane) -> Runner:
         def run(prompt: str, seed: int) -> RunResult:
             request = Request(
                 prompt,
@@ -48,7 +51,7 @@ def served_runners(
     return {BASELINE: runner("ar"), METHOD: runner("spec")}
 
 
-def _run_result(attached: Attached, request: Request, lane: LaneName, log: Log) -> RunResult:
+def _run_result(attached: Attached, request: Request, lane: ServedLane, log: Log) -> RunResult:
     done, totals, tokens = finished(attached, request, {lane: log}, None), log.totals(), log.tokens
     rounds, spec = log.steps[1:], lane == "spec"
     accepted = [step.accepted for step in rounds if step.accepted is not None]

@@ -153,17 +153,11 @@ METHODS: dict[str, Method] = {
             "SpecDiff-2",
             "One drafter pass gives every position its own distribution, from which K drafts are"
             " sampled and merged into a tree. Under point-mass the target's probabilities select"
-            " the draft with the longest expected streak; under match the draft with the most"
-            " accepted tokens is used.",
+            " the draft with the longest expected streak, under match the target walks through the"
+            " whole tree, and under ratio each draft in turn may place the next token.",
             specdiff2.Params,
             specdiff2.SpecDiff2,
-            ("match", "point-mass"),
-            {
-                "ratio": (
-                    "selecting a draft by the target's probabilities changes the distribution of"
-                    " what ratio then accepts"
-                )
-            },
+            ("match", "point-mass", "ratio"),
             kinds=("streak",),
         ),
         Method(
@@ -171,7 +165,8 @@ METHODS: dict[str, Method] = {
             "DiffuSpec",
             "A diffusion pass predicts every position independently, so neighbouring tokens may not"
             " fit together; a beam search through the lattice of candidates scores paths with an"
-            " n-gram model of the text so far. A controller adapts the length of the next draft.",
+            " n-gram model of the text so far. The paper's controller of the draft length hardly"
+            " moves; length = accepted makes it follow what is accepted.",
             diffuspec.Params,
             diffuspec.DiffuSpec,
             why_not={"ratio": "its path is searched instead of sampled, so no q describes it"},

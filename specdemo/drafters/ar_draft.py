@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frame
-from .parts.params import Coupled, MethodParams
+from .parts.params import Coupled, MethodParams, depth
 
 if TYPE_CHECKING:
     import torch
@@ -21,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Params(MethodParams):
-    gamma: int = Field(
-        5, ge=1, le=15, description="γ: tokens drafted per round, one drafter pass each"
-    )
+    gamma: int = depth(5, "γ: tokens drafted per round, one drafter pass each")
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
 
 
 Step = Callable[["torch.Tensor | None", int], "torch.Tensor"]

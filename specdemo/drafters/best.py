@@ -1,15 +1,16 @@
 """Ours: one tree from the drafter's candidates and from n-grams of the text, as large as pays at
 the measured cost of a target pass, and no draft where none pays.
 
-D²SD asks *where* a block will be rejected; a best-first tree (DDTree, arXiv 2604.12989) answers it
-node by node, because it branches where the confidence drops. The drafter's candidates, conditioned
+A best-first tree (DDTree, arXiv 2604.12989) branches where the confidence drops, node by node; the
+boundary scores of D²SD are recorded for display only. The drafter's candidates, conditioned
 on the parent where it has a Markov head, are calibrated by how often the same confidence was right
 in this run. Tokens that followed the same n-gram earlier in the text cost nothing and are
 candidates at every node. The measured cost of a target pass decides the number of nodes (CaDDTree,
 arXiv 2606.01813). While drafting does not pay it is paused, n-gram copies and plain rounds go on,
 and it is tried again from time to time. There is no second pass as in D²SD: replayed on the
-embedded pair (36 prompts) it writes 6 % more tokens a round, but costs a second draft pass, which
-takes a tenth to a fifth of the time of a target pass.
+embedded pair (36 prompts), with the block drafter's weights for it as there are none trained on
+variable prefixes, it writes 6 % more tokens a round, but costs a second draft pass, which takes a
+tenth to a fifth of the time of a target pass.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .parts.adaptive import EMA, Calibration, Cell, DraftingPolicy, Source
 from .parts.base import Context, Draft, NotFinite, Verdict
 from .parts.candidates import CandidateTable, frames
 from .parts.ngram import ContinuationIndex
-from .parts.params import Coupled, MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams, depth
 from .parts.trees import (
     Choice,
     Node,
@@ -60,15 +61,16 @@ Estimate = tuple[int, float, Cell]  # token, its calibrated probability, the cel
 
 
 class Params(MethodParams):
-    gamma: int = Field(
-        8, ge=1, le=15, description="γ: masks per block, the depth of the drafter's candidates"
-    )
+    gamma: int = depth(8, "γ: masks per block, the depth of the drafter's candidates")
     copies: int = Field(
         3, ge=0, le=8, description="Max n-gram continuations added per node (0 = off)"
     )
     adaptive: bool = Field(True, description="Pause drafting while it does not pay")
     markov_head: MarkovHead = True
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
 
 
 class TreeExpander:
@@ -206,7 +208,8 @@ class Best:
         self.last_ms = (time.perf_counter() - began) * 1e3
         if self.drafted:
             self.last_ms += self.network.ahead_ms
-        draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes])
+        full = len(self.nodes) == context.budget
+        draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes], full)
         if context.record:
             self._annotate(draft, table)
         if broken:

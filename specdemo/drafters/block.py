@@ -10,16 +10,14 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
-from .parts.params import Coupled, MarkovHead, MethodParams
+from .parts.params import Coupled, MarkovHead, MethodParams, depth
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
 
 
 class Params(MethodParams):
-    gamma: int = Field(
-        7, ge=1, le=15, description="γ: masks per block, the tokens drafted per round"
-    )
+    gamma: int = depth(7, "γ: masks per block, the tokens drafted per round")
     markov_head: MarkovHead = True
     confidence: float = Field(
         0.0,
@@ -30,6 +28,9 @@ class Params(MethodParams):
         json_schema_extra={"step": 0.05},
     )
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
 
 
 class BlockChain:

@@ -12,7 +12,7 @@ from pydantic import Field
 from ..errors import UserError
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
-from .parts.params import Coupled, MarkovHead, MethodParams
+from .parts.params import DEEPEST, Coupled, MarkovHead, MethodParams, depth
 from .parts.trees import Trie, boundary_scores
 
 if TYPE_CHECKING:
@@ -20,17 +20,31 @@ if TYPE_CHECKING:
 
 
 class Params(MethodParams):
-    gamma: int = Field(7, ge=1, le=15, description="γ: masks per block (paper: 15)")
+    gamma: int = depth(7, "γ: masks per block (paper: 15 to 31)")
     branches: int = Field(
-        4, ge=0, le=15, description="K: second drafts per round, at the likeliest rejection points"
+        4,
+        ge=0,
+        le=DEEPEST,
+        description="K: second drafts per round, at the likeliest rejection points",
     )
     verify: Literal["trie", "cascade"] = Field(
         "trie",
         description="Verification attention: trie is bitwise equal to plain decoding; cascade (the"
         " paper's) is faster, but near-ties may resolve differently",
     )
+    ban: bool = Field(
+        True,
+        description="Where one network makes both passes: no second draft repeats the token that is"
+        " doubted, and none begins at the anchor, which would be the first pass again",
+    )
     markov_head: MarkovHead = True
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
+
+    def most_nodes(self) -> int:
+        return self.gamma + sum(self.gamma - i for i in range(self.branches))
 
     def check(self) -> None:
         if self.branches > self.gamma:
@@ -54,6 +68,7 @@ class D2SD:
         self.first = open_context(loaded)
         self.second = open_context(loaded, "vp", self.first) if params.branches else self.first
         self.params = params = self.first.fit(params, other=self.second)
+        self.bans = params.ban and self.second is self.first
         self.layer_ids, self.weights = self.first.layer_ids, self.first.weights
         if self.second is not self.first:
             self.layer_ids = self.first.layer_ids or self.second.layer_ids
@@ -82,7 +97,9 @@ class D2SD:
         rows = table.chain()
         first, conf = [row[0][0] for row in rows], [row[0][1] for row in rows]
         scores = boundary_scores(conf)
-        points = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.params.branches]
+        # one network says the same of the same block: only what differs from it is worth a branch
+        choices = range(1 if self.bans else 0, len(scores))
+        points = sorted(choices, key=lambda i: -scores[i])[: self.params.branches]
         # 2) a branch at each of them, all merged into one trie
         trie = Trie(context.budget)
         trie.add(first, conf, "block")
@@ -124,5 +141,8 @@ class D2SD:
         before = {end: blocks[b][i] for b, (end, i) in enumerate(zip(ends, points, strict=False))}
         states = hidden[[b for b, _ in slots], [k for _, k in slots]]
         scores = self.second.scores(states, context, [len(context.ids) - 1 + k for _, k in slots])
+        if self.bans:
+            columns = [self.second.column(first[i]) for i in points]
+            scores[ends[:-1], columns] = float("-inf")
         table = self.second.to_table(states, self.params.markov_head, before, scores)
         return [table.chain(start, stop) for start, stop in itertools.pairwise(ends)]

@@ -3,7 +3,7 @@ an adaptive draft length (arXiv 2510.02358; lattice: eq. 7; search: eq. 8; lengt
 
 Differences from the paper: the n-gram model is built online from prompt and output instead of
 fitted to the task's domain; scores are divided by the path's length, because sums favour an early
-end of text; the averages of the length controller may be bias-corrected.
+end of text; the averages of the length controller may be bias-corrected, or decide otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
 from .parts.denoising import masks_to_fill
 from .parts.ngram import NgramModel
-from .parts.params import Coupled, MethodParams
+from .parts.params import DEEPEST, Coupled, MethodParams, depth
 from .parts.trees import Trie
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ ORDER = 3  # of the n-gram model, as in the paper
 M_MAX = 15  # most candidates of one position
 SHOWN = 8  # candidates of a position that are recorded
 
-Length = Literal["corrected", "paper", "fixed"]
+Length = Literal["corrected", "paper", "accepted", "fixed"]
 
 
 class Params(MethodParams):
-    k_max: int = Field(10, ge=1, le=15, description="Maximum draft length in masks (paper: 30)")
-    k_min: int = Field(5, ge=1, le=15, description="Minimum draft length in masks (paper: 20)")
-    steps: int = Field(1, ge=1, le=8, description="S: denoising steps before the lattice is read")
+    k_max: int = depth(10, "Maximum draft length in masks (paper: 30)")
+    k_min: int = depth(5, "Minimum draft length in masks (paper: 20)")
+    steps: int = depth(1, "S: denoising steps before the lattice is read")
     beam: int = Field(3, ge=1, le=16, description="B: beam width of the path search")
     tau: float = Field(0.8, ge=0.05, le=1.0, description="τ: top-p mass kept per position")
     mix: float = Field(
@@ -51,16 +51,22 @@ class Params(MethodParams):
     )
     length: Length = Field(
         "corrected",
-        description="Draft length: adaptive with bias-corrected averages, adaptive as printed in"
-        " the paper, or always k_max",
+        description="Draft length: the paper's controller with bias-corrected averages, as printed"
+        " (neither moves much), δ more than what is accepted on average, or always k_max",
     )
     delta: int = Field(
-        5, ge=0, le=15, description="δ: masks added when whole drafts are accepted (paper: 10)"
+        5, ge=0, le=DEEPEST, description="δ: masks added when whole drafts are accepted (paper: 10)"
     )
     rho: float = Field(
         0.5, ge=0.05, le=1.0, description="ρ: update rate of the controller's moving averages"
     )
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"k_max": self.k_max}
+
+    def most_nodes(self) -> int:
+        return self.paths * self.k_max
 
     def check(self) -> None:
         if self.k_min > self.k_max:
@@ -150,7 +156,9 @@ class LengthController:
 
     As printed (``paper``) both averages start at 0, so the first update halves the length, from
     which it hardly recovers; ``corrected`` divides them by the weight of the updates so far,
-    1 − (1 − ρ)^t; ``fixed`` keeps k_max.
+    1 − (1 − ρ)^t, and as the drafted length is k itself unless an end of text is drafted, its
+    average then is k_max, whatever is accepted. ``accepted``, ours, asks for δ more than the
+    average of what is accepted; ``fixed`` keeps k_max.
     """
 
     def __init__(
@@ -171,10 +179,12 @@ class LengthController:
             keep * self._acc + self.rho * accepted,
         )
         self._seen = keep * self._seen + self.rho
-        scale = self._seen if self.kind == "corrected" else 1.0
+        scale = 1.0 if self.kind == "paper" else self._seen
         self.gen, self.acc = self._gen / scale, self._acc / scale
         if self.kind != "fixed":
             wanted = self.gen + self.delta * (self.acc >= self.gen)
+            if self.kind == "accepted":
+                wanted = self.acc + self.delta
             self.k = int(round(min(max(wanted, self.k_min), self.k_max)))
         return self.k
 

@@ -11,16 +11,19 @@ from pydantic import Field
 from ..errors import UserError
 from .parts.base import Context, Draft, Verdict
 from .parts.ngram import SuffixIndex
-from .parts.params import MethodParams
+from .parts.params import MethodParams, depth
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
 
 
 class Params(MethodParams):
-    gamma: int = Field(7, ge=1, le=32, description="Tokens copied per round")
+    gamma: int = depth(7, "Tokens copied per round")
     longest: int = Field(4, ge=1, le=8, description="Longest n-gram to look up")
     shortest: int = Field(1, ge=1, le=8, description="Shortest n-gram that counts as a match")
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
 
     def check(self) -> None:
         if self.shortest > self.longest:

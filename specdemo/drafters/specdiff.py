@@ -19,21 +19,20 @@ from .ar_draft import SerialDrafter
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import Candidates, frame
 from .parts.denoising import Reveal, masks_to_fill, own_reveal
-from .parts.params import Coupled, MethodParams
+from .parts.params import DEEPEST, Coupled, MethodParams, depth
 
 if TYPE_CHECKING:
     from ..models.load import Loaded
 
 
 class Params(MethodParams):
-    gamma: int = Field(
-        10, ge=1, le=15, description="γ: masks per block, the tokens drafted per round"
-    )
+    gamma: int = depth(10, "γ: masks per block, the tokens drafted per round (paper: 10 to 20)")
     steps: int = Field(
         2,
         ge=1,
-        le=15,
-        description="T: denoising steps per block; the masks are divided evenly among them",
+        le=DEEPEST,
+        description="T: denoising steps per block; the masks are divided evenly among them"
+        " (paper: 4 to 6)",
     )
     reveal: Reveal = Field(
         "auto",
@@ -53,6 +52,9 @@ class Params(MethodParams):
         " untrained drafter)",
     )
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma}
 
     def check(self) -> None:
         if self.steps > self.gamma:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from .parts.base import Context, Draft, Verdict
 from .parts.candidates import frames
-from .parts.params import Coupled, MarkovHead, MethodParams
+from .parts.params import MOST_NODES, Coupled, MarkovHead, MethodParams, depth
 from .parts.trees import (
     best_first,
     boundary_scores,
@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 
 
 class Params(MethodParams):
-    gamma: int = Field(8, ge=1, le=15, description="γ: masks per block, the depth of the tree")
+    gamma: int = depth(8, "γ: masks per block, the depth of the tree")
     budget: int = Field(
         0,
         ge=0,
-        le=63,
+        le=MOST_NODES,
         description="Nodes per tree (0 = as many as pay at the measured cost of a target pass)",
+        json_schema_extra={"limit": "the widest pass that is tried, less the anchor"},
     )
     markov_head: MarkovHead = True
     coupled: Coupled = True
+
+    def needs(self) -> dict[str, int]:
+        return {"gamma": self.gamma, "budget": self.budget}
 
 
 class TreeDrafter:
@@ -64,7 +68,8 @@ class TreeDrafter:
             draft_ms = self.network.pass_ms.value
             count, _ = nodes_that_pay([n.path_prob for n in nodes], context.pass_ms, draft_ms)
             nodes = nodes[:count]
-        draft = tree_draft(nodes, ["block"] * len(nodes))
+        full = not self.params.budget and len(nodes) == budget
+        draft = tree_draft(nodes, ["block"] * len(nodes), full)
         if context.record:
             draft.frames = frames(table)
             draft.notes = {

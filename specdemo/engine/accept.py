@@ -173,17 +173,28 @@ def _self_selection(
     rule after it stays exact.
     """
     probs = cache(rows.probs)
-    # 1) The target's probability of every drafted token behind its parent.
+    # 1) The draft with the most expected tokens.
+    scores = expected_by_target(draft, draws, probs)
+    chosen = max(range(len(draws)), key=scores.__getitem__)
+    # 2) Point mass along it alone.
+    kept = _walk(draft, draws[chosen], lambda row: accept_rng.categorical(probs(row)))
+    return Accepted(kept.path, kept.tokens, chosen, scores)
+
+
+def expected_by_target(
+    draft: Draft, draws: list[list[int]], probs: Callable[[int], torch.Tensor]
+) -> list[float]:
+    """Of every draft the tokens that the point-mass rule is expected to accept: Σₘ Πⱼ≤ₘ p(xⱼ)
+    (SpecDiff-2, eq. 7).
+
+    Args:
+        probs: ``[V]`` of a row, see :class:`Rows`.
+    """
     p = {
         node: float(probs(draft.parent[node] + 1)[draft.tokens[node]])
         for node in {n for draw in draws for n in draw}
     }
-    # 2) The draft with the most expected tokens (Eq. 7).
-    scores = [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]
-    chosen = max(range(len(draws)), key=scores.__getitem__)
-    # 3) Point mass along it alone.
-    kept = _walk(draft, draws[chosen], lambda row: accept_rng.categorical(probs(row)))
-    return Accepted(kept.path, kept.tokens, chosen, scores)
+    return [sum(accumulate((p[node] for node in draw), mul)) for draw in draws]
 
 
 # -- ratio -----------------------------------------------------------------------------------------
@@ -246,7 +257,8 @@ def _ratio(draft: Draft, draws: list[list[int]], rows: Rows, accept_rng: Accepta
 def _proposal(draft: Draft, node: int, draw: int, depth: int) -> torch.Tensor:
     """``[V]`` the distribution a node was sampled from, see ``Draft.q``."""
     assert draft.q is not None
-    return draft.q[draw, depth] if draft.q.dim() == 3 else draft.q[node]
+    by_node = isinstance(draft.q, torch.Tensor) and draft.q.dim() == 2
+    return draft.q[node] if by_node else draft.q[draw][depth]
 
 
 def _residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..hardware import clock_now
 from ..models.decoder import KVCache
 from .attention import COMPILED_SHORT, AttentionKind, LayoutInvariantAttention
-from .cost import CONTEXT, VERIFY_WIDTH, WIDTHS, CostModel, Measured
+from .cost import CONTEXT, VERIFY_WIDTH, WIDER, WIDTHS, CostModel, Measured
 from .pace import SLOW
 from .step import AnyTarget
 
@@ -87,13 +87,13 @@ class _Passes:
     """The passes of :func:`calibrate`: what each took, and whether the threads changed a bit."""
 
     def __init__(self, target: AnyTarget, widths: Sequence[int], levels: list[int]):
-        self.target, self.levels = target, levels
-        self.prompt = _ids(target, 37, 101, CONTEXT)
-        measured = [w for w in widths if w in {*ANCHORS, widths[0], widths[-1]}]
+        self.target, self.levels, self.widest = target, levels, max(*widths, WIDTHS[-1])
+        self.prompt = _ids(target, 37, 101, CONTEXT, self.widest)
+        measured = [w for w in widths if w in {*ANCHORS, WIDTHS[-1], widths[0], widths[-1]}]
         ends = [w for w in measured if w in (widths[0], VERIFY_WIDTH, widths[-1])]
         self.asks = [Ask("masked", 1, CONTEXT)]
         self.asks += [Ask("layout_invariant", w, CONTEXT) for w in measured]
-        self.far = min(FAR, target.max_positions - WIDTHS[-1])
+        self.far = min(FAR, target.max_positions - self.widest)
         if self.far > 2 * CONTEXT:
             self.asks.append(Ask("masked", 1, self.far))
             self.asks += [Ask("layout_invariant", w, self.far) for w in ends]
@@ -112,9 +112,9 @@ class _Passes:
         """A cache by context. The long one holds the short one's content again and again: what a
         pass costs does not depend on it.
         """
-        near = self.target.new_cache(len(self.prompt) + WIDTHS[-1])
+        near = self.target.new_cache(len(self.prompt) + self.widest)
         self.target.prefill(near, self.prompt)
-        far = _repeated(self.target, near, len(self.prompt), self.far)
+        far = _repeated(self.target, near, len(self.prompt), self.far, self.widest)
         return {CONTEXT: near, self.far: far}
 
     def measure(self, level: int, ask: Ask) -> None:
@@ -228,20 +228,34 @@ def equal_widths(target: AnyTarget) -> list[int]:
     behind a prompt that ends just before the eager attention is first cut in two, and, where the
     target has positions for it, one that ends just before the compiled one is.
     """
-    text = _ids(target, 91, 7, 3)
-    prompt = _ids(target, 53, 29, LayoutInvariantAttention.SHORT - 2, spare=len(text))
-    near = target.new_cache(len(prompt) + len(text) + WIDTHS[-1])
+    widths = _equal(target, WIDTHS)
+    return widths if VERIFY_WIDTH in widths else []
+
+
+@torch.inference_mode()
+def equal_wider_widths(target: AnyTarget) -> list[int]:
+    """Those of ``WIDER`` of which :func:`equal_widths` would say the same."""
+    room = target.max_positions - LayoutInvariantAttention.SHORT
+    return _equal(target, [width for width in WIDER if width <= room])
+
+
+def _equal(target: AnyTarget, asked: Sequence[int]) -> list[int]:
+    if not asked:
+        return []
+    widest = max(asked)
+    text = _ids(target, 91, 7, 3, widest)
+    prompt = _ids(target, 53, 29, LayoutInvariantAttention.SHORT - 2, widest + len(text))
+    near = target.new_cache(len(prompt) + len(text) + widest)
     target.prefill(near, prompt)
     readings = _Readings(target, near, text, prompt[:2])
-    widths = [w for w in WIDTHS if readings.agree(w, readings.forms(w)) and readings.level(w)]
+    widths = [w for w in asked if readings.agree(w, readings.forms(w)) and readings.level(w)]
     long = COMPILED_SHORT - 1
-    if VERIFY_WIDTH not in widths or long + len(text) + WIDTHS[-1] > target.max_positions:
-        return widths if VERIFY_WIDTH in widths else []
-    cache = _repeated(target, near, len(prompt), long, spare=len(text))
+    if not widths or long + len(text) + widest > target.max_positions:
+        return widths
+    cache = _repeated(target, near, len(prompt), long, len(text) + widest)
     far = _Readings(target, cache, text, prompt[:2])
     # of each width its widest form alone: all of them double the time that this takes
-    widths = [w for w in widths if far.agree(w, far.forms(w)[-1:])]
-    return widths if VERIFY_WIDTH in widths else []
+    return [w for w in widths if far.agree(w, far.forms(w)[-1:])]
 
 
 class _Readings:
@@ -287,22 +301,20 @@ class _Readings:
         return self.target.verify(self.cache, self.text[0], tokens, parent, width)[0]
 
 
-def _repeated(
-    target: AnyTarget, content: KVCache, period: int, length: int, spare: int = 0
-) -> KVCache:
-    """A cache of ``length`` slots, and room for ``spare`` more and the widest pass, that holds the
-    first ``period`` slots of ``content`` again and again: no long prompt need be read.
+def _repeated(target: AnyTarget, content: KVCache, period: int, length: int, spare: int) -> KVCache:
+    """A cache of ``length`` slots, and room for ``spare`` more, that holds the first ``period``
+    slots of ``content`` again and again: no long prompt need be read.
     """
-    cache = target.new_cache(length + spare + WIDTHS[-1])
+    cache = target.new_cache(length + spare)
     cache.repeat(content, period, length)
     return cache
 
 
-def _ids(target: AnyTarget, step: int, first: int, count: int, spare: int = 0) -> list[int]:
-    """Arbitrary token ids, no more than leave room for ``spare`` and the widest pass."""
+def _ids(target: AnyTarget, step: int, first: int, count: int, spare: int) -> list[int]:
+    """Arbitrary token ids, no more than leave room for ``spare``."""
     return [
         (step * i + first) % (target.vocab_size - 1)
-        for i in range(min(count, target.max_positions - spare - WIDTHS[-1]))
+        for i in range(min(count, target.max_positions - spare))
     ]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..errors import UserError
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+WIDER = (96, 128, 192, 272)  # tried once a race asks for so many nodes (256 of them, say)
 VERIFY_WIDTH = 16  # the width whose numerics the others must reproduce bit for bit
 CONTEXT = 160  # tokens before the passes that ``CostModel.ms`` tells of; enough for every kernel
 
@@ -122,6 +123,14 @@ class CostModel:
             f"A draft of {rows - 1} tokens is more than this engine verifies at once"
             f" ({self.max_rows - 1}); lower γ or the budget."
         )
+
+    def rows_for(self, nodes: int) -> int:
+        """The most rows of a pass in a race whose drafts have at most so many nodes: those of
+        :data:`WIDTHS` in any case, and of the wider ones as many as it needs.
+        """
+        usual = [width for width in self.widths if width <= WIDTHS[-1]]
+        wider = [width for width in self.widths if width > nodes]
+        return max(usual[-1], wider[0] if wider else self.max_rows)
 
     def pass_ms(self, rows: int) -> float:
         """Expected milliseconds of a pass with that many live rows: it could be padded to any wider

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import UserError
 from ..hardware import device_name, thread_counts
 from ..models.chat import prompt_ids
-from .calibrate import SECONDS, calibrate
-from .cost import CostModel, Measured
+from .calibrate import SECONDS, calibrate, equal_wider_widths
+from .cost import WIDTHS, CostModel, Measured
 from .pace import Pace
 from .roofline import Speeds, machine_speeds
 from .step import AnyTarget, StepKind
@@ -43,6 +43,7 @@ class Engine:
         why_general: why the target's passes run through transformers' own model, in words; empty:
             they do not.
         speeds: how fast this machine reads and computes; None: not measured.
+        tried_wider: whether :meth:`widen` has looked.
     """
 
     loaded: Loaded
@@ -55,6 +56,29 @@ class Engine:
     keep: Callable[[Measured], None] = lambda found: None
     why_general: str = ""
     speeds: Speeds | None = None
+    tried_wider: bool = False
+
+    def widen(self, nodes: int) -> None:
+        """Find out which wider passes have the same bits, where drafts of so many nodes are asked
+        for and none that is known holds them: once, and between two races.
+        """
+        if nodes < max(WIDTHS[-1], self.costs.max_rows) or self.tried_wider:
+            return
+        with self.lock:
+            self.tried_wider = True
+            wider = [w for w in equal_wider_widths(self.target) if w not in self.costs.widths]
+            if not wider:
+                return
+            widths = sorted({*self.costs.widths, *wider})
+            if self.pace is None:
+                found = calibrate(self.target, widths)
+                self.costs = next(iter(found.curves.values()))
+                return
+            threads = thread_counts(self.target.device, self.pace.most)
+            found = calibrate(self.target, widths, threads, SECONDS)
+            self.pace = Pace(found)
+            self.costs = self.pace.costs
+            self.keep(Measured(self.pace.undisturbed, self.pace.sure))
 
     def begin_race(self) -> None:
         """All threads, if nothing else runs, and their costs."""

@@ -21,7 +21,6 @@ from ..events import (
     Event,
     LaneName,
     Prefill,
-    SampledDraft,
     Verify,
 )
 from ..request import Request
@@ -31,6 +30,7 @@ from .attention import AttentionKind
 from .noise import Noise
 from .prompt import ReadPrompt
 from .sampling import Coupling, Rows
+from .selection import with_selection
 from .text import StopRule
 from .verify_event import DecidedRows, Round, RoundSeconds, verify_event
 
@@ -80,6 +80,7 @@ class Lane:
         self.rule: Rule = "match" if plain else request.rule
         self.width, self.attention = width or engine.costs.ar_width, attention
         self.ids, self.prompt_length, self.limit = list(prompt_ids), len(prompt_ids), max_new_tokens
+        self.most_rows = engine.costs.rows_for(request.params.most_nodes())
         self.capacity = len(prompt_ids) + max_new_tokens + max(engine.costs.max_rows, self.width)
         self.taps = tuple(drafter.layer_ids) if drafter else ()
         self.cache = self._new_cache()
@@ -101,7 +102,7 @@ class Lane:
         # of the last round: threads, where they were fewer than there are; the baseline's costs
         self.threads: int | None = None
         self.baseline_now = self.baseline_first = engine.costs.at(self.middle).baseline_ms
-        self.rounds = self.accepted = self.drafting_rounds = 0
+        self.rounds = self.accepted = self.drafting_rounds = self.cut_rounds = 0
         self.gaps: list[float] = []
         self.logits: list[torch.Tensor] = []
         self.remarks: dict[str, None] = {}  # sentences about the drafter, each once, in order
@@ -203,6 +204,7 @@ class Lane:
         )
         self.rounds += 1
         self.drafting_rounds += live > 1
+        self.cut_rounds += draft.left_out > 0
         self.accepted += min(len(kept), len(accepted.path))
         verdict = verify_event(done, self.engine.vocab, self.request.record)
         verdict.threads = self.threads
@@ -258,7 +260,7 @@ class Lane:
         context = Context(
             ids=self.ids,
             take_features=self._take_features,
-            budget=costs.max_rows - 1,
+            budget=self.most_rows - 1,
             record=self.request.record,
             rule=self.rule,
             temperature=0.0 if sampling.greedy else sampling.temperature,
@@ -292,7 +294,10 @@ class Lane:
             frame.round = done.number
             candidates = [int(i) for top in frame.top for i, _ in top]
             frame.vocab = self.engine.vocab([*frame.ids, *candidates])
-        notes = _with_target_scores(draft.notes, done.accepted)
+        greedy = self.request.sampling.greedy
+        notes = with_selection(draft.notes, done, greedy, record)
+        if draft.left_out:
+            notes = {**notes, "left_out": draft.left_out}
         note_ids = _ids_in(notes) if record else []
         made = DraftMade(
             done.number,
@@ -339,19 +344,6 @@ class Lane:
             "tokens_per_second": decoded / self.clock if self.clock and decoded else 0.0,
             "ttft_seconds": self.ttft,
         }
-
-
-def _with_target_scores(notes: DraftNotes, accepted: Accepted) -> DraftNotes:
-    """``notes`` with what self-selection decided by: the target's score of every sampled draft and
-    the draft it chose.
-    """
-    if accepted.chosen is None or "drafts" not in notes:
-        return notes
-    drafts: list[SampledDraft] = [
-        {**draft, "target_score": score}
-        for draft, score in zip(notes["drafts"], accepted.target_scores, strict=True)
-    ]
-    return {**notes, "drafts": drafts, "chosen": accepted.chosen}
 
 
 def _ids_in(notes: DraftNotes) -> list[int]:

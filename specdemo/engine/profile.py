@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ..files import atomic_write
 from ..hardware import cpu_facts
 from ..paths import PACKAGE
-from .cost import VERIFY_WIDTH, WIDTHS, CostModel, Measured
+from .cost import VERIFY_WIDTH, WIDER, WIDTHS, CostModel, Measured
 
 if TYPE_CHECKING:
     from .step import AnyTarget
@@ -86,7 +86,7 @@ class Profile(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         widths = set(self.widths)
-        if not VERIFY_WIDTH in widths <= set(WIDTHS) or self.widths != sorted(widths):
+        if not VERIFY_WIDTH in widths <= {*WIDTHS, *WIDER} or self.widths != sorted(widths):
             raise ValueError("no trusted widths")
         if not self.curves or any(threads < 1 for threads in self.curves):
             raise ValueError("no curves")

@@ -29,6 +29,7 @@ from .engine import Engine
 from .exactness import check_exact
 from .graphs.lane import for_request, make_lane
 from .lane import Lane
+from .nodes import cut_note, refuse_nodes
 from .prompt import ReadPrompt
 from .roofline import roofline
 from .target import BUCKETS
@@ -47,6 +48,8 @@ def race(
     ``cancel`` is looked at before each chunk, each lane's first token and each round; closing the
     generator ends the race at once and leaves the engine ready for the next one.
     """
+    asked = [request, request.left] if request.against else [request]
+    engine.widen(max(one.params.most_nodes() for one in asked))
     engine, why_host = for_request(engine, request)
     prompt_ids = engine.encode(request.prompt)
     limit, note = _fit(engine, prompt_ids, request.max_new_tokens)
@@ -83,7 +86,10 @@ def race(
 
 
 def _drafter(engine: Engine, request: Request) -> Drafter:
-    return METHODS[request.method].build(engine.loaded, request.params)
+    drafter = METHODS[request.method].build(engine.loaded, request.params)
+    most_rows = engine.costs.rows_for(request.params.most_nodes())
+    refuse_nodes(drafter.params, most_rows, engine.costs.widths)
+    return drafter
 
 
 def _lanes(
@@ -206,6 +212,7 @@ def _start(
         },
         weights=drafter.weights if drafter else "",
         cost_ms={str(rows): ms for rows, ms in costs.ms.items()},
+        most_nodes=costs.rows_for(request.params.most_nodes()) - 1,
         one_row_ms=costs.one_row_ms,
         ar_width=costs.ar_width,
         baseline_ms=costs.baseline_ms,
@@ -247,7 +254,7 @@ def _done(
         "identical": None,
         "first_difference": None,
         "output_ids": answer.output,
-        "note": " ".join(filter(None, [*notes, slower, *remarks])) or None,
+        "note": " ".join(filter(None, [*notes, slower, cut_note(answer), *remarks])) or None,
     }
     if ar and spec:
         against_plain = compare(spec, ar, _ar_totals(engine, ar), stopped)
@@ -290,6 +297,7 @@ def _spec_totals(lane: Lane) -> SpecTotals:
     return {
         **lane.totals(),
         "rounds": lane.rounds,
+        "cut_rounds": lane.cut_rounds,
         "drafting_rounds": lane.drafting_rounds,
         "accepted_per_round": lane.accepted / rounds,
         "tokens_per_round": max(len(lane.output) - 1, 0) / rounds,

@@ -202,6 +202,14 @@ class Rows:
             self._logprobs[row] = self.logits[row].float().log_softmax(-1).cpu()
         return float(self._logprobs[row][token])
 
+    def rule_prob(self, row: int, token: int) -> float | None:
+        """The token's probability where the target samples from something else than the model's
+        own distribution; None where it does not.
+        """
+        if self.sampling.greedy or not self._chain:
+            return None
+        return float(self.probs(row)[token])
+
     def best(self, row: int, n: int) -> list[tuple[int, float]]:
         """The model's own ``n`` likeliest tokens of a row with their probabilities, for display."""
         self.logprob(row, 0)  # keeps the row's log-probabilities

@@ -45,6 +45,9 @@ class DecidedRows(Protocol):
     def logprob(self, row: int, token: int) -> float:
         """The model's own log-probability of a token."""
 
+    def rule_prob(self, row: int, token: int) -> float | None:
+        """The token's probability where the rule used another than the model's own."""
+
     def best(self, row: int, n: int) -> list[tuple[int, float]]:
         """The model's own likeliest tokens with their probabilities; none where they stay on the
         device.
@@ -88,6 +91,7 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
     for row, token in zip(accepted.rows, accepted.tokens, strict=True):
         picks[row] = token
     kept = _kept_tokens(done, record)
+    looked = [(n, above + 1) for n, above in enumerate(draft.parent) if above + 1 in looked_at]
     top = [done.rows.best(row, BEST) for row in accepted.rows[: len(kept)]] if record else []
     return Verify(
         round=done.number,
@@ -109,7 +113,30 @@ def verify_event(done: Round, vocab: Callable[[list[int]], dict[str, str]], reco
             [*(one["id"] for one in kept), *accepted.tokens, *(t for best in top for t, _ in best)]
         ),
         top=top if any(top) else None,
+        rule_p=_by_node(draft, {n: done.rows.rule_prob(row, draft.tokens[n]) for n, row in looked}),
+        rule_q=_by_node(draft, {n: _rule_q(draft, n) for n, _ in looked}),
     )
+
+
+def _by_node(draft: Draft, known: dict[int, float | None]) -> list[float | None] | None:
+    """A number for each node; None where there is none at all."""
+    if all(value is None for value in known.values()):
+        return None
+    return [known.get(node) for node in range(len(draft.tokens))]
+
+
+def _rule_q(draft: Draft, node: int) -> float | None:
+    """What the node was sampled with, where the rule needs it; of several drafts that share the
+    node, the first one's.
+    """
+    if draft.q is None:
+        return None
+    token = draft.tokens[node]
+    if isinstance(draft.q, torch.Tensor) and draft.q.dim() == 2:
+        return float(draft.q[node][token])
+    owners = ((k, draw.index(node)) for k, draw in enumerate(draft.draws or ()) if node in draw)
+    draw, depth = next(owners)
+    return float(draft.q[draw][depth][token])
 
 
 def _statuses(draft: Draft, accepted: Accepted, kept: int) -> list[NodeStatus]:

@@ -75,7 +75,7 @@ PRESETS: dict[str, Sweep] = {
                 f"{rule}, answers at {t:g}": _line(
                     f"specdiff2:rule={rule}:drafts={{}}", (1, 4, 8), t
                 )
-                for rule in ("match", "point-mass")
+                for rule in ("match", "ratio", "point-mass")
                 for t in (0.0, 1.0)
             },
             source=f"{SPECDIFF2}, Tables 2 and 3",
@@ -110,6 +110,9 @@ PRESETS: dict[str, Sweep] = {
                 "fixed": _line("diffuspec:length=fixed:k_max={0}:k_min={0}", LENGTHS),
                 "adaptive up to k": _line("diffuspec:k_min=3:k_max={}", LENGTHS),
                 "adaptive as printed": _line("diffuspec:length=paper:k_min=3:k_max={}", LENGTHS),
+                "δ = 2 more than is accepted": _line(
+                    "diffuspec:length=accepted:delta=2:k_min=1:k_max={}", LENGTHS
+                ),
             },
             source=f"{DIFFUSPEC}, Table 5",
             paper=(

@@ -44,7 +44,7 @@ class Draft:
             for acceptance).
         q: ``[n, V]`` float32, the full distribution node i was *sampled* from; only with the
             *ratio* rule. Where drafts of ``draws`` that share a node were sampled from different
-            distributions: ``[K, depth, V]``, by draft and depth (0 = first).
+            distributions: K of ``[depth, V]``, by draft and depth (0 = first).
         draws: the K drafts, sampled independently of each other, that were merged into this tree:
             per draft its node indices from the anchor down. Equal drafts are listed as often as
             they were sampled (the merged tree alone does not show that, and *ratio* over siblings
@@ -56,17 +56,20 @@ class Draft:
         notes: see ``events.DraftMade.notes``.
         cascade: verify with cascade attention (D²SD sec. 3) instead of the layout-invariant one;
             near-ties may then resolve differently.
+        left_out: nodes that belong to this draft but did not fit into ``context.budget``; 1 where
+            it is only known that there are some.
     """
 
     tokens: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     probs: list[float | None] = field(default_factory=list)
-    q: torch.Tensor | None = None
+    q: torch.Tensor | Sequence[torch.Tensor] | None = None
     draws: list[list[int]] | None = None
     origin: list[str] = field(default_factory=list)
     frames: list[Denoise] = field(default_factory=list)
     notes: DraftNotes = field(default_factory=DraftNotes)
     cascade: bool = False
+    left_out: int = 0
 
     @classmethod
     def chain(

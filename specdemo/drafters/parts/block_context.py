@@ -78,6 +78,12 @@ class BlockContext:
         self.device_pass: DevicePass | None = None
         self.ahead_ms = 0.0
 
+    def column(self, token: int) -> int:
+        """The drafter's column of a token that it proposed."""
+        found = _column(self.vocab_ids, token)
+        assert found is not None
+        return found
+
     def start(self, capacity: int) -> None:
         """Forget the last run; make room for ``capacity`` positions."""
         self.device_pass, self.ahead_ms = None, 0.0
@@ -96,8 +102,10 @@ class BlockContext:
                 continue
             if value != type(params).model_fields[name].default:
                 raise UserError(
-                    f"{name} = {value} is more than this drafter's block of {most} masks; choose"
-                    f" {name} up to {most}."
+                    f"{name} = {value} is more than this drafter's block of {most} masks"
+                    f" ({self.weights}), fixed when it was trained; choose {name} up to {most}, or"
+                    " a pair whose drafter has a longer block or is a stand-alone diffusion"
+                    " language model."
                 )
             params = params.model_copy(update={name: most})
         return params

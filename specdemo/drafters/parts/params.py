@@ -15,6 +15,10 @@ from ...errors import UserError, shown
 
 ParameterKind = Literal["int", "float", "bool", "choice"]
 
+# The deepest draft whose rows are exact (``engine.attention.NEAR``), and the most nodes of one that
+# is tried on any engine: the rows of its widest pass.
+DEEPEST, MOST_NODES = 32, 271
+
 
 class MethodParams(BaseModel):
     """Base of every method's ``Params``. A number declares its inclusive limits with ``ge`` and
@@ -25,6 +29,29 @@ class MethodParams(BaseModel):
 
     def check(self) -> None:
         """Limits that need two values at once. Raises UserError."""
+
+    def needs(self) -> dict[str, int]:
+        """Settings that ask for so many nodes in a draft, by name: an engine whose passes verify
+        fewer refuses them.
+        """
+        return {}
+
+    def most_nodes(self) -> int:
+        """The most nodes that a draft may have; a tree that could have more than an engine's passes
+        verify is cut, and the race tells it. 0: as many as pay.
+        """
+        return max(self.needs().values(), default=0)
+
+
+def depth(default: int, description: str) -> Any:
+    """A setting that is the number of tokens on one path of a draft."""
+    return Field(
+        default,
+        ge=1,
+        le=DEEPEST,
+        description=description,
+        json_schema_extra={"limit": "the deepest draft whose rows are exact"},
+    )
 
 
 MarkovHead = Annotated[
@@ -50,6 +77,7 @@ class Parameter:
     Attributes:
         low, high, step: inclusive limits and step of a number, else None.
         options: the words of a choice, else empty.
+        limit: what its highest value is, in words; empty: nothing but a limit.
     """
 
     name: str
@@ -60,6 +88,7 @@ class Parameter:
     high: float | None = None
     step: float | None = None
     options: tuple[str, ...] = ()
+    limit: str = ""
 
     @property
     def allowed(self) -> str:
@@ -96,6 +125,7 @@ def _parameter(name: str, params: type[MethodParams]) -> Parameter:
         low=limits[Ge].ge,
         high=limits[Le].le,
         step=extra.get("step", 1 if whole else 0.05),
+        limit=extra.get("limit", ""),
         **shared,
     )
 
@@ -127,8 +157,9 @@ def _validate(params: type[P], values: Mapping[str, Any]) -> P:
             raise UserError(
                 f"There is no parameter “{name:.80}” here; choose from: {known}."
             ) from None
-        allowed = _parameter(name, params).allowed
-        raise UserError(f"{name} must be {allowed}, not {shown(value)}.") from None
+        of = _parameter(name, params)
+        limit = f" ({of.high:g} is {of.limit})" if of.limit else ""
+        raise UserError(f"{name} must be {of.allowed}{limit}, not {shown(value)}.") from None
 
 
 def parse_assignments(words: Iterable[str]) -> dict[str, str]:

@@ -27,6 +27,8 @@ class Trie:
     probs: list[float | None] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
     children: dict[tuple[int, int], int] = field(default_factory=dict)
+    # nodes that were asked for beyond the limit, as the tokens on their paths
+    left_out: set[tuple[int, ...]] = field(default_factory=set)
 
     def child(self, parent: int, token: int, prob: float | None, origin: str) -> int | None:
         """Index of that child, made if it is new; None if the tree is full."""
@@ -51,6 +53,7 @@ class Trie:
         for i, token in enumerate(ids):
             at = self.child(parent, token, probs[i] if probs else None, origin)
             if at is None:
+                self.left_out |= {tuple(ids[: n + 1]) for n in range(i, len(ids))}
                 break
             path.append(at)
             parent = at
@@ -58,7 +61,14 @@ class Trie:
 
     def draft(self, **more: Any) -> Draft:
         """The tree as the engine takes it."""
-        return Draft(self.tokens, self.parent, self.probs, origin=self.origin, **more)
+        return Draft(
+            self.tokens,
+            self.parent,
+            self.probs,
+            origin=self.origin,
+            left_out=len(self.left_out),
+            **more,
+        )
 
 
 class Node(NamedTuple):
@@ -77,13 +87,16 @@ class Node(NamedTuple):
     tag: Any
 
 
-def tree_draft(nodes: Sequence[Node], origin: Sequence[str]) -> Draft:
-    """The nodes of :func:`best_first` as the engine takes them."""
+def tree_draft(nodes: Sequence[Node], origin: Sequence[str], full: bool = False) -> Draft:
+    """The nodes of :func:`best_first` as the engine takes them; ``full``: there would be more, but
+    for the most that the engine verifies.
+    """
     return Draft(
         [n.token for n in nodes],
         [n.parent for n in nodes],
         [n.prob for n in nodes],
         origin=list(origin),
+        left_out=int(full),
     )
 
 

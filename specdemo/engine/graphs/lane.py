@@ -46,6 +46,10 @@ class OutcomeRows:
         """See :meth:`..sampling.Rows.top2_gap`."""
         return self._gaps[row]
 
+    def rule_prob(self, row: int, token: int) -> float | None:
+        """None: the processed distribution stays on the device."""
+        return None
+
     def best(self, row: int, n: int) -> list[tuple[int, float]]:
         """None: they would be one more download a round."""
         return []
@@ -69,7 +73,7 @@ class DeviceLane(Lane):
         rounds, draft = self._rounds(), None
         if isinstance(self.drafter, OnePass) and isinstance(self.drafter.network.net, BlockDrafter):
             self.one_pass, params = self.drafter, self.drafter.params
-            budget = self.engine.costs.max_rows - 1
+            budget = self.most_rows - 1
             draft = DraftSteps(self.drafter.network, params.gamma, budget, params.markov_head)
         self.graphs = rounds.lane(self.name, self.capacity, self.taps, draft)
         self.verify = self.graphs.verify(Processing.of(self.request.sampling))

@@ -127,6 +127,11 @@ class DeviceRounds:
             return "Cascade attention is not part of a captured round."
         if Processing.of(request.sampling).filters and not self.filters:
             return "Top-k, top-p and min-p cannot be captured on this GPU."
+        if (nodes := request.params.most_nodes()) >= self.costs.max_rows:
+            return (
+                f"A draft may have {nodes} nodes and a captured round verifies"
+                f" {self.costs.max_rows - 1}."
+            )
         return ""
 
     def lane(

@@ -30,7 +30,8 @@ export function tokenLines(trace, token, i) {
   if (why) lines.splice(2, 0, why);
   if (token.round !== null) lines.push(`round ${token.round + 1} of ${trace.rounds.length}`);
   if (token.p != null) lines.push(`target's probability p = ${percent(token.p)}`);
-  if (token.q != null) lines.push(`drafter's probability q = ${percent(token.q)}`);
+  if (token.q != null) lines.push(`${whose(trace)} probability q = ${percent(token.q)}`);
+  if (token.node !== null) lines.push(...ruleLines(trace.rounds[token.round], token.node));
   if (token.rank) lines.push(`rank ${token.rank} among the drafter's candidates`);
   else if (token.source === "correction") lines.push("not among the drafter's candidates shown");
   if (token.step != null) lines.push(settledIn(trace.rounds[token.round], token.step));
@@ -50,15 +51,30 @@ function settledIn(round, step) {
     : `unmasked at denoising step ${step + 1}`;
 }
 
+/** Whose probability of a draft is shown: `best` calibrates all that it shows. */
+const whose = ({ start }) => (start.method === "best" ? "calibrated" : "drafter's");
+
+/** The probabilities that the rule used, where they are not those of the networks themselves. */
+function ruleLines(round, node) {
+  const { rule_p: p, rule_q: q } = (round && round.verify) || {};
+  const lines = [];
+  if (p && p[node] != null)
+    lines.push(`the rule used p = ${percent(p[node])}, after temperature and filters`);
+  if (q && q[node] != null) lines.push(`the rule used q = ${percent(q[node])}`);
+  return lines;
+}
+
 /** Lines about candidate number i of a round. */
-export function candidateLines(trace, { draft, verify }, i) {
+export function candidateLines(trace, round, i) {
+  const { draft, verify } = round;
   const lines = [[boxed(trace.word(draft.tokens[i]), 40), "head"]];
   const status = verify && verify.status[i];
   if (status) lines.push([STATUS_WORDS[status] || status, status]);
   const origin = draft.origin[i] ? ` · from ${originName(draft.origin[i])}` : "";
   lines.push(`depth ${draft.depth[i]}${origin}`);
-  if (draft.q[i] !== null) lines.push(`drafter's probability q = ${percent(draft.q[i])}`);
+  if (draft.q[i] !== null) lines.push(`${whose(trace)} probability q = ${percent(draft.q[i])}`);
   if (verify && verify.p[i] != null) lines.push(`target's probability p = ${percent(verify.p[i])}`);
+  lines.push(...ruleLines(round, i));
   const pick = verify && verify.picks[draft.parent[i] + 1];
   if (pick != null) lines.push(`the target's own choice here: “${boxed(trace.word(pick), 24)}”`);
   return lines;

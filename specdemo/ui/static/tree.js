@@ -4,7 +4,7 @@ import { SOURCE_MARK, candidateBox, lettersIn } from "./candidate_box.js";
 import { h, s } from "./dom.js";
 import { draftsTable, lengthNote } from "./drafts_table.js";
 import { acceptedPath, originName, treeRows } from "./draft_tree.js";
-import { boxed, clamp, percent, spoken } from "./format.js";
+import { boxed, clamp, percent, plural, spoken } from "./format.js";
 
 const TREE = { left: 100, row: 38, box: 30 }; // pixels: the anchor's column, a row, a box in it
 
@@ -14,7 +14,10 @@ export function treeView(trace, round, stage, upto, available) {
     return [
       h("p", { class: "sd-empty", text: "The candidates appear here when denoising is over." }),
     ];
-  const notes = [draftsTable(trace, round, stage), lengthNote(draft.notes)].filter(Boolean);
+  const notes = [
+    draftsTable(trace, round, stage),
+    lengthNote(draft.notes, trace.start.params.length),
+  ].filter(Boolean);
   if (!draft.tokens.length) {
     const text = `No draft token was verified${draft.notes.why ? `: ${draft.notes.why}` : ""}.`;
     return [...notes, h("p", { class: "sd-empty", text })];
@@ -213,6 +216,9 @@ function treeKey({ start }, { draft, verify }, seen) {
       : "",
     others.length
       ? `Grey stripe on the left: from ${others.join(", ")}; without: from ${usual}.`
+      : "",
+    draft.notes.left_out > 0
+      ? `Cut: at least ${plural(draft.notes.left_out, "more node")} did not fit into a pass${start.most_nodes ? `, which verifies ${start.most_nodes} here` : ""}.`
       : "",
     seen
       ? `✓ accepted, ✗ rejected, · not reached${verify.cut ? ", – dropped after the end" : ""}; ★ the target's own choice; orange or green box = the token the target added.`
