@@ -21,6 +21,7 @@ STYLES = (
     "panels.css",
     "layout.css",
     "lesson.css",
+    "lesson_more.css",
     "presenter.css",
 )
 

@@ -36,7 +36,7 @@ if (!document.getElementById("specdemo-style")) {{
 def race_view(
     value: dict[str, Any] | None,
     server_functions: list[Callable],
-    lesson: list[dict[str, Any]] | None = None,
+    lesson: dict[str, Any] | None = None,
     **more: Any,
 ) -> gr.HTML:
     """Shows a race. ``value`` is one message, not the history: see ``View.receive`` in

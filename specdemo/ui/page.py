@@ -129,9 +129,9 @@ def build_demo(
             with gr.Tab("Race", id="race"):
                 RaceTab(demo, server, QUEUE)
             with gr.Tab("Lesson", id="lesson"):
-                steps = lesson.available(lesson.STEPS, list(server.traces))
-                if steps:
-                    race_view(None, server.view_functions(), steps, elem_id="lesson-view")
+                content = lesson.content(assets, list(server.traces))
+                if content:
+                    race_view(None, server.view_functions(), content, elem_id="lesson-view")
                 else:
                     gr.Markdown("The lesson's recordings are missing (`assets/traces`).")
             with gr.Tab("Bench", id="bench") as tab:

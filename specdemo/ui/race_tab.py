@@ -48,7 +48,12 @@ class RaceTab:
         with gr.Row(elem_id="words"):
             self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
             self.status = gr.Markdown("", elem_id="status")
-        self.view = race_view(first_recording(server), server.view_functions(), elem_id="race-view")
+        self.view = race_view(
+            first_recording(server),
+            server.view_functions(),
+            recordings=list(server.traces),
+            elem_id="race-view",
+        )
         # in the order of RaceForm, but for the parameters
         self.form = [
             self.prompt,

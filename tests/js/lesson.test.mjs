@@ -25,20 +25,31 @@ test("texts have the figures of their recording, or are left out", () => {
 });
 
 test("the question about a pass is answered by the measured costs", () => {
-  const { options, answer, why } = passQuestion(fold(smallRace().map(withEight)));
-  assert.deepEqual(options, ["160.0 ms", "30.0 ms", "2.5 ms"]);
-  assert.equal(options[answer], "30.0 ms");
-  assert.ok(why.startsWith("It takes 1.50 times as long"));
+  const { options, answer } = passQuestion(fold(smallRace().map(withEight)));
+  assert.deepEqual(
+    options.map(({ text }) => text),
+    ["160.0 ms", "30.0 ms", "2.5 ms"],
+  );
+  assert.equal(options[answer].text, "30.0 ms");
+  assert.ok(options[answer].why.startsWith("It takes 1.50 times as long"));
   assert.equal(passQuestion(fold([{ kind: "start" }])), null);
 });
 
 const withEight = (e) => (e.kind === "start" ? { ...e, cost_ms: { 1: 20, 8: 30 } } : e);
 
 test("the question about a draft speaks of branches where there are some", () => {
-  const [round] = fold(smallRace()).rounds;
-  assert.match(acceptedQuestion(round).question, /^The longest branch of this draft has 3 tokens/);
+  const trace = fold(smallRace());
+  const [round] = trace.rounds;
+  const word = (id) => trace.word(id);
+  assert.match(
+    acceptedQuestion(round, word).question,
+    /^The longest branch of this draft has 3 tokens/,
+  );
   const chain = { ...round, draft: { ...round.draft, parent: [-1, 0, 1], depth: [1, 2, 3] } };
-  assert.match(acceptedQuestion(chain).question, /^This draft has 3 tokens/);
+  assert.match(acceptedQuestion(chain, word).question, /^This draft has 3 tokens/);
+  const { options, answer } = acceptedQuestion(round, word);
+  assert.equal(new Set(options.map(({ why }) => why)).size, options.length);
+  assert.equal(answer, round.accepted);
 });
 
 test("the break-even sum gives the speed-up of the headline, from the numbers it shows", () => {

@@ -154,16 +154,16 @@ def test_lesson_from_first_to_last_step(served, open_page):
     view_of(page, "lesson-view")
     card = page.locator("#lesson-view .sd-lesson")
     titles = []
-    for k in range(1, 13):
-        expect(card.locator(".sd-lesson-head")).to_contain_text(f"step {k} of 12")
+    for k in range(1, 19):
+        expect(card.locator(".sd-lesson-head")).to_contain_text(f"step {k} of 18")
         titles.append(card.locator("h2").inner_text())
         expect(page.locator("#lesson-view .sd-point").first).to_be_visible()
         if card.locator(".sd-ask .sd-choices button").count():
             card.locator(".sd-ask .sd-choices button").last.click()
             expect(card.locator(".sd-answer, .sd-key").first).not_to_be_empty()
-        if k < 12:
+        if k < 18:
             card.get_by_role("button", name="Next").click()
-    assert len(set(titles)) == 12
+    assert len(set(titles)) == 18
     expect(card.get_by_role("button", name="Next")).to_be_disabled()
 
 

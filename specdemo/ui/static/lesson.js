@@ -3,23 +3,30 @@
 
 import { h, reducedMotion, watchTheme } from "./dom.js";
 import { list } from "./format.js";
+import { experimentOf } from "./lesson_experiments.js";
 import { withFigures } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
 import { costTask, guessTask, knobTask } from "./lesson_tasks.js";
+import { wordsAndPapers } from "./lesson_words.js";
+import { lessonPlace, showPlace } from "./place.js";
 import { Trace } from "./trace.js";
 import { View } from "./view.js";
 
 const SIDE_BY_SIDE = "(min-width: 1180px)"; // words and race beside each other
 
 export class Lesson {
-  constructor(element, { server, steps }) {
+  /** `content` is what ui/lesson.py makes: {steps, glossary, papers, curve, sweeps}. */
+  constructor(element, { server, content }) {
     this.server = server;
-    this.steps = list(steps);
+    this.content = content;
+    this.steps = list(content.steps);
     this.traces = new Map(); // recordings that have come, by name
     this.at = -1; // the step on screen
     this.shown = null; // the recording on screen
-    const stage = h("div", { class: "sd-lesson-view" });
-    this.view = new View(stage, { server });
+    const race = h("div");
+    this.view = new View(race, { server });
+    this.experiment = h("div", { class: "sd-experiments" }); // to do above the race
+    const stage = h("div", { class: "sd-lesson-view" }, this.experiment, race);
     this.count = h("span", { class: "sd-unit" });
     this.title = h("h2", { class: "sd-lesson-title", tabindex: -1 });
     this.words = h("div", { class: "sd-lesson-words" });
@@ -27,7 +34,15 @@ export class Lesson {
     this.root = h("div", { class: "sd sd-lesson-root" }, this.card(), stage);
     element.replaceChildren(this.root);
     watchTheme(this.root, false);
-    this.go(0, true);
+    this.go(this.asked() ?? 0, true);
+    window.addEventListener("hashchange", () => this.go(this.asked() ?? this.at, true));
+  }
+
+  /** The step that the address names; null if none. */
+  asked() {
+    const id = lessonPlace(location.hash);
+    const at = this.steps.findIndex((step) => step.id === id);
+    return at < 0 ? null : at;
   }
 
   card() {
@@ -57,6 +72,7 @@ export class Lesson {
       this.words,
       this.tasks,
       h("div", { class: "sd-lesson-nav" }, this.back, this.next),
+      wordsAndPapers(this.content),
     );
   }
 
@@ -74,13 +90,18 @@ export class Lesson {
     this.at = i;
     const step = this.steps[i];
     this.showWords(step, i);
-    if (!quiet) this.title.focus({ preventScroll: true });
+    if (!quiet) {
+      this.title.focus({ preventScroll: true });
+      showPlace(`lesson-${step.id}`);
+    }
     await this.stage(step, step.trace);
     if (this.at !== i) return;
     this.showTexts(step, this.view.trace);
     if (step.knob) this.tasks.append(knobTask(this, step));
     if (step.ask) this.tasks.append(guessTask(this, step));
     if (step.cost) this.tasks.append(costTask(this.view.trace));
+    this.experiment.replaceChildren(experimentOf(step, this.view.trace, this.content));
+    this.point(step);
     if (!quiet && matchMedia(SIDE_BY_SIDE).matches) this.showPoint("nearest");
   }
 
@@ -89,6 +110,7 @@ export class Lesson {
     this.title.textContent = step.title;
     this.showTexts(step, new Trace());
     this.tasks.replaceChildren();
+    this.experiment.replaceChildren();
     this.back.disabled = i === 0;
     this.next.disabled = i === this.steps.length - 1;
     [...this.dots.children].forEach((dot, k) => {
@@ -136,19 +158,23 @@ export class Lesson {
     }
     view.roundView.choose(step.tab || null);
     this.stand(step.moment || {});
-    view.root.querySelectorAll(".sd-point").forEach((part) => part.classList.remove("sd-point"));
+    this.point(step);
+  }
+
+  /** Frames the parts that the step is about. */
+  point(step) {
+    const parts = (selector) => this.root.querySelectorAll(`.sd-lesson-view ${selector}`);
+    parts(".sd-point").forEach((part) => part.classList.remove("sd-point"));
     for (const part of list(step.points))
-      view.root
-        .querySelectorAll(`[data-part="${part}"]`)
-        .forEach((node) => node.classList.add("sd-point"));
+      parts(`[data-part="${part}"]`).forEach((node) => node.classList.add("sd-point"));
   }
 
   showPoint(block = "center") {
-    const part = this.view.root.querySelector(".sd-point");
+    const part = this.root.querySelector(".sd-point");
     if (part) part.scrollIntoView({ block, behavior: reducedMotion() ? "auto" : "smooth" });
   }
 
-  /** Moves the playhead to a moment of a step: {play}, {at: "end"}, or {round, stage}. */
+  /** Moves the playhead to a moment of a step: {play}, {at: "start" or "end"}, {round, stage}. */
   stand(moment) {
     const { player, trace } = this.view;
     player.pause();
@@ -156,6 +182,10 @@ export class Lesson {
       player.go(-1);
       if (reducedMotion()) player.finish();
       else player.play();
+      return;
+    }
+    if (moment.at === "start") {
+      player.go(-1);
       return;
     }
     if (moment.at === "end" || !trace.rounds.length) {

@@ -31,9 +31,21 @@ export function passQuestion({ start: { pass_ms } }) {
   if (!one || !eight) return null;
   return {
     question: `On the machine of this recording a pass over one token takes ${ms(one)}. What does one pass over eight tokens take?`,
-    options: [ms(8 * one), ms(eight), ms(one / 8)],
+    options: [
+      {
+        text: ms(8 * one),
+        why: "That would be eight passes, each of which reads all the weights again. One pass reads them once for all eight tokens.",
+      },
+      {
+        text: ms(eight),
+        why: `It takes ${(eight / one).toFixed(2)} times as long, not eight times: the weights are read once for all eight. Speculative decoding uses this.`,
+      },
+      {
+        text: ms(one / 8),
+        why: "It cannot be faster than over one token: all weights are read in either case.",
+      },
+    ],
     answer: 1,
-    why: `It takes ${(eight / one).toFixed(2)} times as long, not eight times: the weights are read once for all eight. Speculative decoding uses this.`,
   };
 }
 

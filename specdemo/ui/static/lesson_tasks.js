@@ -4,7 +4,7 @@
 import { h } from "./dom.js";
 import { isBranching } from "./draft_tree.js";
 import { sum } from "./figures.js";
-import { plural, times } from "./format.js";
+import { boxed, plural, times } from "./format.js";
 import { passQuestion, roundCosts, speedupAt } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
 
@@ -58,14 +58,15 @@ export function guessTask(lesson, step) {
   const { trace } = lesson.view;
   const isAboutRound = step.ask.kind === "accepted";
   const asked = {
-    accepted: () => acceptedQuestion(pickRound(trace, (step.moment || {}).round)),
+    accepted: () =>
+      acceptedQuestion(pickRound(trace, (step.moment || {}).round), (id) => trace.word(id)),
     pass: () => passQuestion(trace),
   }[step.ask.kind];
   const found = asked ? asked() : step.ask;
   if (!found) return "";
-  const { question, options, answer, why } = found;
+  const { question, options, answer } = found;
   const reply = h("p", { class: "sd-answer", role: "status" });
-  const buttons = options.map((text, k) =>
+  const buttons = options.map(({ text, why }, k) =>
     h("button", {
       type: "button",
       class: "sd-btn",
@@ -83,18 +84,29 @@ export function guessTask(lesson, step) {
   return task("Question", `Guess first: ${question}`, choices(buttons), reply);
 }
 
-export function acceptedQuestion({ draft, accepted }) {
+/** `word` gives the text of a token id. */
+export function acceptedQuestion(round, word) {
+  const { draft, accepted, verify } = round;
   const n = Math.max(...draft.depth);
   const what = isBranching(draft) ? "The longest branch of this draft" : "This draft";
   return {
     question: `${what} has ${plural(n, "token")}. How many will the target accept?`,
-    options: Array.from({ length: Math.min(n, MAX_GUESS) + 1 }, (_, k) => String(k)),
+    options: Array.from({ length: Math.min(n, MAX_GUESS) + 1 }, (_, k) => ({
+      text: String(k),
+      why: acceptedReply(k, accepted, n, (i) => boxed(word(verify.kept[i]?.id), 20)),
+    })),
     answer: accepted,
-    why:
-      accepted === n
-        ? "All of them: then the target's own next token is added, the bonus."
-        : `${accepted}. The first rejected token ends the round: everything after it was conditioned on a wrong prefix.`,
   };
+}
+
+function acceptedReply(guess, accepted, n, kept) {
+  if (guess < accepted)
+    return `More: the target also takes “${kept(guess)}” at position ${guess + 1}, as drafted.`;
+  if (guess > accepted)
+    return `Fewer: at position ${accepted + 1} the target itself writes “${kept(accepted)}”; what was drafted behind it continued another text.`;
+  return accepted === n
+    ? "All of them: then the target's own next token is added, the bonus."
+    : `${accepted}. The first rejected token ends the round: everything after it was conditioned on a wrong prefix.`;
 }
 
 /** The break-even calculation with one slider, against the same baseline as the speed-up. */

@@ -8,8 +8,8 @@ import { View } from "./view.js";
 /** In Gradio: `watch` calls back whenever the Python side sends a new value. */
 export function mountGradio(element, props, server, watch) {
   const view = props.lesson
-    ? new Lesson(element, { server, steps: props.lesson })
-    : new View(element, { server });
+    ? new Lesson(element, { server, content: props.lesson })
+    : new View(element, { server, recordings: props.recordings });
   const take = () => view.receive(props.value);
   watch("value", take);
   take();

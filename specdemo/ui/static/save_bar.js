@@ -4,13 +4,14 @@ import { raceQuery } from "./address.js";
 import { h, save } from "./dom.js";
 import { boxed } from "./format.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
+import { Recordings } from "./recordings.js";
 import { shorten } from "./shorten.js";
 
 // of the events of a page: the server, which writes numbers longer at times, reads 20 MB
 const MAX_PAGE_BYTES = 0.97 * MAX_TRACE_BYTES;
 
 export class SaveBar {
-  constructor(view, { server, standalone }) {
+  constructor(view, { server, standalone, recordings }) {
     this.view = view;
     this.file = h("input", {
       type: "file",
@@ -54,6 +55,7 @@ export class SaveBar {
       this.file,
       this.keptButton,
       standalone ? null : button("Share link", () => this.share(), "sd-share"),
+      recordings ? new Recordings(view, recordings).root : null,
     );
   }
 

@@ -1,0 +1,45 @@
+// Below the lesson's steps: what the words mean, and the papers.
+
+import { h } from "./dom.js";
+import { list } from "./format.js";
+
+const ARXIV = "https://arxiv.org/";
+
+export function wordsAndPapers({ glossary, papers }) {
+  return h(
+    "div",
+    { class: "sd-lesson-more" },
+    h(
+      "details",
+      { class: "sd-glossary" },
+      h("summary", { text: "Glossary" }),
+      h(
+        "dl",
+        {},
+        list(glossary).map(([term, meaning]) => [
+          h("dt", { text: term }),
+          h("dd", { text: meaning }),
+        ]),
+      ),
+    ),
+    h(
+      "details",
+      { class: "sd-papers" },
+      h("summary", { text: "Papers" }),
+      h(
+        "ul",
+        {},
+        list(papers)
+          .filter(([, , address]) => address.startsWith(ARXIV))
+          .map(([title, who, href]) =>
+            h(
+              "li",
+              {},
+              h("a", { href, target: "_blank", rel: "noopener noreferrer", text: title }),
+              ` (${who})`,
+            ),
+          ),
+      ),
+    ),
+  );
+}
