@@ -23,6 +23,8 @@ STYLES = (
     "lesson.css",
     "lesson_more.css",
     "presenter.css",
+    "room.css",
+    "print.css",
 )
 
 IMPORT = re.compile(r'^import \{([^{}]*)\} from "\./([\w.]+)";\n', re.MULTILINE)

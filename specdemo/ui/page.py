@@ -27,7 +27,16 @@ from .race_tab import RaceTab, first_method
 from .server import Server
 
 ASSETS = ROOT / "assets"
-SWITCH_THEME = "() => { document.body.classList.toggle('dark'); }"
+# browsers that keep nothing for this page throw
+SWITCH_THEME = (
+    "() => { const dark = document.body.classList.toggle('dark');"
+    " try { localStorage.setItem('specdemo-theme', dark ? 'dark' : 'light'); } catch {} }"
+)
+KEPT_THEME = (
+    "() => { let kept = null;"
+    " try { kept = localStorage.getItem('specdemo-theme'); } catch {}"
+    " if (kept) document.body.classList.toggle('dark', kept === 'dark'); }"
+)
 PRESENT = (
     "() => { document.activeElement.blur();"
     " document.dispatchEvent(new KeyboardEvent('keydown', { key: 'p' })); }"
@@ -136,6 +145,7 @@ def build_demo(
                     gr.Markdown("The lesson's recordings are missing (`assets/traces`).")
             with gr.Tab("Bench", id="bench") as tab:
                 bench_tab(tab, server, assets / "bench", QUEUE)
+        demo.load(None, None, None, js=KEPT_THEME, **UNLISTED)
         add_api(server)
         demo.unload(server.forget)
     # not open: no call skips the queue. The size is a last resort, GuardedQueue counts

@@ -27,6 +27,7 @@ from .engines import Engines
 from .export import export_html
 from .jobs import BenchJob, RaceForm, RaceJob, make_job
 from .messages import Advance, Ended, Error, Events, Queued, Run, Status, pack
+from .qr import qr_rows
 from .race_queue import RaceQueue
 from .readers import UNREAD, Readers
 from .streaming import LOCAL_BROWSER_INTERVAL, WINDOW_INTERVAL, Runs, windows
@@ -98,10 +99,14 @@ class Server:
             except UserError as error:
                 return {"error": str(error)}
 
+        def qr_code(ask: Any) -> dict[str, Any]:
+            text = ask.get("text") if isinstance(ask, dict) else None
+            return {"rows": qr_rows(text) if isinstance(text, str) else None}
+
         def drawn(ask: Any) -> None:
             self.runs.note_drawn(ask)
 
-        return [missing_events, recorded_trace, export_page, drawn]
+        return [missing_events, recorded_trace, export_page, qr_code, drawn]
 
     def pair_choices(self) -> list[tuple[str, str]]:
         """The pairs as a dropdown shows them, those that are not all here marked."""

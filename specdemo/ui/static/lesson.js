@@ -3,6 +3,7 @@
 
 import { h, reducedMotion, watchTheme } from "./dom.js";
 import { list } from "./format.js";
+import { handout } from "./handout.js";
 import { experimentOf } from "./lesson_experiments.js";
 import { withFigures } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
@@ -31,7 +32,7 @@ export class Lesson {
     this.title = h("h2", { class: "sd-lesson-title", tabindex: -1 });
     this.words = h("div", { class: "sd-lesson-words" });
     this.tasks = h("div", { class: "sd-lesson-play" });
-    this.root = h("div", { class: "sd sd-lesson-root" }, this.card(), stage);
+    this.root = h("div", { class: "sd sd-lesson-root" }, this.card(), stage, handout(this.steps));
     element.replaceChildren(this.root);
     watchTheme(this.root, false);
     this.go(this.asked() ?? 0, true);

@@ -101,9 +101,9 @@ export function acceptedQuestion(round, word) {
 
 function acceptedReply(guess, accepted, n, kept) {
   if (guess < accepted)
-    return `More: the target also takes “${kept(guess)}” at position ${guess + 1}, as drafted.`;
+    return `More than ${guess}: the target also takes “${kept(guess)}” at position ${guess + 1}, as drafted.`;
   if (guess > accepted)
-    return `Fewer: at position ${accepted + 1} the target itself writes “${kept(accepted)}”; what was drafted behind it continued another text.`;
+    return `Fewer than ${guess}: at position ${accepted + 1} the target itself writes “${kept(accepted)}”; what was drafted behind it continued another text.`;
   return accepted === n
     ? "All of them: then the target's own next token is added, the bonus."
     : `${accepted}. The first rejected token ends the round: everything after it was conditioned on a wrong prefix.`;

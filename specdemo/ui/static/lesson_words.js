@@ -9,6 +9,12 @@ export function wordsAndPapers({ glossary, papers }) {
   return h(
     "div",
     { class: "sd-lesson-more" },
+    h("button", {
+      type: "button",
+      class: "sd-btn",
+      text: "Print the teacher's notes",
+      onclick: () => window.print(),
+    }),
     h(
       "details",
       { class: "sd-glossary" },

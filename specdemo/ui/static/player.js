@@ -2,6 +2,7 @@
 
 import { h, icon, nextFrame } from "./dom.js";
 import { clamp, seconds } from "./format.js";
+import { Quiz } from "./quiz.js";
 
 const SPEEDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4];
 const ROUND_SECONDS = 1; // of a replay: slow enough that a class can follow
@@ -40,6 +41,7 @@ export class Player {
       },
     });
     this.speed = this.speedMenu();
+    this.quiz = new Quiz(view);
     this.where = h("span", { class: "sd-where", text: "" });
     this.live = h("button", {
       type: "button",
@@ -81,6 +83,7 @@ export class Player {
       this.bar,
       this.where,
       h("label", { class: "sd-speed" }, "speed ", this.speed),
+      this.quiz.switch,
       this.live,
       this.stop,
     );
@@ -118,6 +121,7 @@ export class Player {
 
   reset(pinned) {
     this.pause();
+    this.quiz.reset();
     this.waiting = false;
     this.t = 0;
     this.at = -1;
@@ -162,8 +166,13 @@ export class Player {
 
   advance(dt) {
     const { trace } = this.view;
-    this.t = Math.min(this.t + dt, trace.end);
+    const stop = this.quiz.stopBetween(this.t, this.t + dt);
+    this.t = stop ? stop.t : Math.min(this.t + dt, trace.end);
     this.at = this.stepAt(this.t);
+    if (stop) {
+      this.pause();
+      this.quiz.ask(stop.round);
+    }
     if (this.t >= trace.end) {
       this.at = trace.timeline.length - 1;
       this.pinned = true;

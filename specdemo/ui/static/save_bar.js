@@ -3,7 +3,9 @@
 import { raceQuery } from "./address.js";
 import { h, save } from "./dom.js";
 import { boxed } from "./format.js";
+import { keyList } from "./keys.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
+import { qrImage } from "./qr.js";
 import { Recordings } from "./recordings.js";
 import { shorten } from "./shorten.js";
 
@@ -33,7 +35,8 @@ export class SaveBar {
       onclick: () => (this.shareBox.hidden = true),
     });
     // on the stage, as the button that opens it is in the page's first row
-    this.shareBox = h("div", { class: "sd-share-box", hidden: true }, this.link, close);
+    this.code = h("div", { role: "status" }); // the link for cameras
+    this.shareBox = h("div", { class: "sd-share-box", hidden: true }, this.link, this.code, close);
     this.kept = null; // {events, name} of a trace that waits for the end of a race
     this.keptButton = h("button", {
       type: "button",
@@ -56,6 +59,7 @@ export class SaveBar {
       this.keptButton,
       standalone ? null : button("Share link", () => this.share(), "sd-share"),
       recordings ? new Recordings(view, recordings).root : null,
+      keyList(),
     );
   }
 
@@ -114,11 +118,21 @@ export class SaveBar {
     this.shareBox.hidden = false;
     link.focus();
     link.select();
+    this.drawCode(link.value);
     if (navigator.clipboard)
       navigator.clipboard.writeText(link.value).then(
         () => view.say("The link is on the clipboard.", "status"),
         () => {},
       );
+  }
+
+  async drawCode(text) {
+    this.code.replaceChildren();
+    const { server } = this.view.options;
+    const { rows } = (server?.qr_code && (await server.qr_code({ text }))) || {};
+    if (this.link.value !== text) return;
+    if (rows) this.code.replaceChildren(qrImage(rows, "QR code of this link"));
+    else this.code.textContent = "Too long for a QR code: shorten the prompt.";
   }
 
   async openFile(file) {

@@ -88,6 +88,7 @@ export class View {
         this.saveBar.shareBox,
         h("div", { class: "sd-lanes" }, ar.root, this.score.root, spec.root),
         this.strip.root,
+        this.player.quiz.root,
         this.player.root,
       ),
       legend((show) => this.root.classList.toggle("sd-show-rejected", show)),

@@ -1,0 +1,107 @@
+"""For a room: the link as a QR code, the quiz, the theme that is kept, the printed handout."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fake_backend import FakeBackend
+from playwright.sync_api import expect
+from tools import serving, state, view_of
+
+from specdemo.paths import ROOT
+from specdemo.ui import qr
+
+browser = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    with serving(FakeBackend(), ROOT / "assets") as (url, _):
+        yield url
+
+
+def test_a_code_is_made_of_links_alone():
+    pytest.importorskip("segno")
+    rows = qr.qr_rows("https://example.org/?prompt=Hi")
+    assert rows and len({len(row) for row in rows}) == 1 and len(rows) == len(rows[0])
+    # the three corners by which a camera finds it
+    for corner in (rows[0][:7], rows[0][-7:], rows[-7][:7]):
+        assert corner == "1111111"
+    assert qr.qr_rows("javascript:alert(1)") is None
+    assert qr.qr_rows("https://example.org/" + "x" * qr.LONGEST) is None
+
+
+@browser
+def test_the_share_link_is_drawn_as_a_code(shipped, open_page):
+    pytest.importorskip("segno")
+    page = open_page(shipped, reduced_motion="reduce")
+    view_of(page)
+    page.locator("#share").click()
+    code = page.locator("#race-view .sd-qr")
+    expect(code).to_be_visible()
+    link = page.locator("#race-view .sd-link").input_value()
+    size = len(qr.qr_rows(link)) + 8
+    assert code.get_attribute("viewBox") == f"0 0 {size} {size}"
+
+
+@browser
+def test_the_quiz_stops_each_round_before_its_verdict(shipped, open_page):
+    page = open_page(f"{shipped}#recording-block", reduced_motion="reduce")
+    view_of(page)
+    page.wait_for_function(
+        "[...document.querySelectorAll('#race-view *')].find((n) =>"
+        " n.specdemo).specdemo.trace.start.method === 'block'"
+    )
+    page.locator("#race-view .sd-quiz-switch input").check()
+    page.locator("#race-view .sd-play").click()
+    quiz = page.locator("#race-view .sd-quiz")
+    expect(quiz).to_be_visible()
+    expect(quiz).to_contain_text("How many will the target accept?")
+    asked = state(page, "view.player.quiz.open.index")
+    shown = state(page, "view.trace.rounds[view.player.quiz.open.index].first")
+    page.wait_for_function(
+        f"document.querySelector('#race-view .sd-lane-spec .sd-count').textContent === '{shown}'"
+    )
+    accepted = state(page, f"view.trace.rounds[{asked}].accepted")
+    quiz.get_by_role("button", name=str(accepted), exact=True).click()
+    expect(quiz).to_contain_text("1 of 1 question right")
+    expect(page.locator("#race-view .sd-lane-spec .sd-count")).not_to_have_text(str(shown))
+    quiz.get_by_role("button", name="Go on").click()
+    page.wait_for_function(
+        "[...document.querySelectorAll('#race-view *')].find((n) =>"
+        f" n.specdemo).specdemo.player.quiz.open?.index > {asked}"
+    )
+
+
+@browser
+def test_the_theme_is_kept_over_a_reload(shipped, open_page):
+    page = open_page(shipped, reduced_motion="reduce")
+    view_of(page)
+    page.locator("#theme").click()
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    page.reload()
+    view_of(page)
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    page.locator("#theme").click()
+    expect(page.locator("body")).not_to_have_class(re.compile(r"\bdark\b"))
+
+
+@browser
+def test_the_teachers_notes_print_on_two_pages(shipped, open_page):
+    page = open_page(f"{shipped}#lesson-one-token", reduced_motion="reduce")
+    view_of(page, "lesson-view")
+    expect(page.locator(".sd-handout")).to_be_hidden()
+    pdf = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf)) == 2
+    page.emulate_media(media="print")
+    expect(page.locator(".sd-handout")).to_be_visible()
+    expect(page.locator("#lesson-view .sd-lesson")).to_be_hidden()
+
+
+@browser
+def test_the_keys_are_listed(shipped, open_page):
+    page = open_page(shipped, reduced_motion="reduce")
+    keys = view_of(page).locator(".sd-keys")
+    keys.get_by_text("Keys").click()
+    expect(keys).to_contain_text("one round back or on")
