@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import sys
@@ -21,6 +22,7 @@ from specdemo.pictures.race import Race, Token
 from specdemo.pictures.scene import HEIGHT, WIDTH, Box, Label, Stage
 from specdemo.pictures.text_lines import LaneLines
 from specdemo.traces import load_trace
+from specdemo.ui.picture_maker import PictureMaker
 
 TRACES = Path(__file__).parent.parent / "assets" / "traces"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -156,3 +158,20 @@ def test_everything_is_on_the_screen_and_the_ratio_is_the_races_own():
         labels = [s.text for s in stage.at(race.end) if isinstance(s, Label)]
         assert f"{told:.2f}×" in labels
         assert raster(stage.at(race.end), "#ffffff", 0.1).size == (128, 72)
+
+
+def test_the_page_draws_one_picture_at_a_time_and_none_beside_a_race():
+    text = (TRACES / "lookup.json").read_text(encoding="utf-8")
+    racing = False
+    maker = PictureMaker(lambda: racing)
+    drawn = maker.make(text, "svg", 1)
+    assert base64.b64decode(drawn["data"]).startswith(b"<svg") and drawn["type"] == "image/svg+xml"
+    assert "there is no round 99" in maker.make(text, "png", 99)["error"]
+    assert "png, svg, gif or mp4" in maker.make(text, "exe", 1)["error"]
+    assert set(maker.make("{", "png", 1)) == {"error"}
+    with maker.lock:
+        assert "Another picture" in maker.make(text, "svg", 1)["error"]
+    racing = True
+    assert "A race is being timed" in maker.make(text, "svg", 1)["error"]
+    racing = False
+    assert "data" in maker.make(text, "svg", "x")  # as without a round

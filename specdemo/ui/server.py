@@ -27,6 +27,7 @@ from .engines import Engines
 from .export import export_html
 from .jobs import BenchJob, RaceForm, RaceJob, make_job
 from .messages import Advance, Ended, Error, Events, Queued, Run, Status, pack
+from .picture_maker import PictureMaker
 from .qr import qr_rows
 from .race_queue import RaceQueue
 from .readers import UNREAD, Readers
@@ -68,6 +69,7 @@ class Server:
         self.traces = {path.stem: path for path in sorted(traces.glob("*.json"))}
         self.queue = RaceQueue(limits.queue, limits.per_address)
         self.race_lock, self.readers = threading.Lock(), Readers()
+        self.pictures = PictureMaker(self.race_lock.locked)
         self.line: GuardedQueue | None = None  # Gradio's, once the page is built
         # digests of forms by session, to tell a step from a new run
         self.last: OrderedDict[str, str] = OrderedDict()
@@ -99,6 +101,14 @@ class Server:
             except UserError as error:
                 return {"error": str(error)}
 
+        def picture(ask: Any) -> dict[str, str]:
+            ask = ask if isinstance(ask, dict) else {}
+            try:
+                text = _trace_text(ask.get("events"))
+            except UserError as error:
+                return {"error": str(error)}
+            return self.pictures.make(text, ask.get("kind"), ask.get("round"))
+
         def qr_code(ask: Any) -> dict[str, Any]:
             text = ask.get("text") if isinstance(ask, dict) else None
             return {"rows": qr_rows(text) if isinstance(text, str) else None}
@@ -106,7 +116,7 @@ class Server:
         def drawn(ask: Any) -> None:
             self.runs.note_drawn(ask)
 
-        return [missing_events, recorded_trace, export_page, qr_code, drawn]
+        return [missing_events, recorded_trace, export_page, picture, qr_code, drawn]
 
     def pair_choices(self) -> list[tuple[str, str]]:
         """The pairs as a dropdown shows them, those that are not all here marked."""

@@ -105,3 +105,20 @@ def test_the_keys_are_listed(shipped, open_page):
     keys = view_of(page).locator(".sd-keys")
     keys.get_by_text("Keys").click()
     expect(keys).to_contain_text("one round back or on")
+
+
+@browser
+def test_the_round_on_screen_is_saved_as_a_picture(shipped, open_page, tmp_path):
+    page = open_page(f"{shipped}#recording-lookup", reduced_motion="reduce")
+    view_of(page)
+    page.wait_for_function(
+        "[...document.querySelectorAll('#race-view *')].find((n) =>"
+        " n.specdemo).specdemo.trace.start.method === 'lookup'"
+    )
+    with page.expect_download() as download:
+        page.locator("#race-view .sd-pictures").get_by_text("SVG", exact=True).click()
+    assert download.value.suggested_filename == "specdemo-lookup.svg"
+    download.value.save_as(tmp_path / "round.svg")
+    text = (tmp_path / "round.svg").read_text(encoding="utf-8")
+    shown = state(page, "view.state.opened.index + 1")
+    assert f"Round {shown} of" in text

@@ -5,6 +5,7 @@ import { h, save } from "./dom.js";
 import { boxed } from "./format.js";
 import { keyList } from "./keys.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
+import { Pictures } from "./pictures.js";
 import { qrImage } from "./qr.js";
 import { Recordings } from "./recordings.js";
 import { shorten } from "./shorten.js";
@@ -54,6 +55,7 @@ export class SaveBar {
       server && server.export_page
         ? button("Download as web page", () => this.downloadPage())
         : null,
+      server && server.picture ? new Pictures(this).root : null,
       button("Load a trace…", () => this.file.click()),
       this.file,
       this.keptButton,
