@@ -5,7 +5,7 @@ import { list, times } from "./format.js";
 import { panel } from "./lesson_panel.js";
 import { axes, curve, figure } from "./plot.js";
 
-const KINDS = ["sd-l-spec", "sd-l-guess", "sd-l-ar"];
+const LINES = ["sd-l-spec", "sd-l-guess", "sd-l-ar"];
 const CHARTS = [
   { key: "speedup", bounds: "interval", title: "Speed-up", ylabel: "× plain decoding", even: 1 },
   {
@@ -19,7 +19,7 @@ const CHARTS = [
 /** `sweep` is what ui/lesson.py reads from a sweep.json; nothing without one. */
 export function sweepTask(sweep) {
   if (!sweep) return "";
-  const lines = list(sweep.lines).slice(0, KINDS.length);
+  const lines = list(sweep.lines).slice(0, LINES.length);
   return panel(
     sweep.title,
     h(
@@ -56,11 +56,11 @@ function sweepChart({ axis, title }, lines, { key, bounds, title: what, ylabel, 
     curve(
       plot,
       known.map((point) => [Number(point.x), point[key]]),
-      KINDS[k],
+      LINES[k],
     );
-    known.forEach((point) => mark(plot, line.name, point, key, bounds, KINDS[k]));
+    known.forEach((point) => mark(plot, line.name, point, key, bounds, LINES[k]));
   });
-  const keys = lines.map((line, k) => [KINDS[k], line.name]);
+  const keys = lines.map((line, k) => [LINES[k], line.name]);
   return figure(`sweep-${key}`, what, "Bars are 95 % intervals over prompts.", plot.svg, keys);
 }
 

@@ -3,7 +3,7 @@
 import { h, save } from "./dom.js";
 import { MAX_TRACE_BYTES } from "./parse.js";
 
-const KINDS = [
+const PICTURE_KINDS = [
   ["gif", "the whole race as an animation"],
   ["mp4", "the whole race as a film"],
   ["png", "the round on screen as a picture"],
@@ -13,7 +13,7 @@ const KINDS = [
 export class Pictures {
   constructor(bar) {
     this.bar = bar;
-    this.buttons = KINDS.map(([kind, title]) =>
+    this.buttons = PICTURE_KINDS.map(([kind, title]) =>
       h("button", {
         type: "button",
         class: "sd-btn",

@@ -83,7 +83,6 @@ export class Player {
       this.bar,
       this.where,
       h("label", { class: "sd-speed" }, "speed ", this.speed),
-      this.quiz.switch,
       this.live,
       this.stop,
     );

@@ -61,6 +61,7 @@ export class SaveBar {
       this.keptButton,
       standalone ? null : button("Share link", () => this.share(), "sd-share"),
       recordings ? new Recordings(view, recordings).root : null,
+      view.player.quiz.switch,
       keyList(),
     );
   }
