@@ -7,7 +7,7 @@ import { boxed, list, maybe, num, record, str } from "./format.js";
 export const MOST_RACES = 40;
 const MOST_LETTERS = 1500000; // a browser keeps about five million for a page
 const KEY = "specdemo-races";
-const COLUMNS = [
+const CSV_COLUMNS = [
   "number",
   "time",
   "prompt",
@@ -137,7 +137,7 @@ export function racesCsv(races) {
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
   const rows = races.map((race, i) =>
-    COLUMNS.map((key) => cell(key === "number" ? i + 1 : race[key])).join(","),
+    CSV_COLUMNS.map((key) => cell(key === "number" ? i + 1 : race[key])).join(","),
   );
-  return `${[COLUMNS.join(","), ...rows].join("\r\n")}\r\n`;
+  return `${[CSV_COLUMNS.join(","), ...rows].join("\r\n")}\r\n`;
 }

@@ -44,7 +44,6 @@ export class View {
 
     this.label = "recording"; // where it is from: live, then finished or stopped
 
-    // drawing
     this.scheduled = false; // a drawing is due at the next frame
     this.autoplay = false; // play as soon as there are events
     this.following = true; // the newest text stays in sight
