@@ -96,7 +96,7 @@ class Start(Event):
             every race.
     """
 
-    SELDOM = ("against", "most_nodes")
+    SELDOM = ("against", "most_nodes", "roofline")
 
     kind: Literal["start"] = field(default="start", kw_only=True)
     prompt: str = ""

@@ -106,7 +106,7 @@ class Taps(Proposes):
 
     def __init__(self):
         super().__init__(lambda ids: [], layer_ids=(1, 0))
-        self.taken, self.params = [], {}
+        self.taken, self.params = [], METHODS["lookup"].parse_params({})
 
     def propose(self, context):
         self.taken.append(context.take_features())

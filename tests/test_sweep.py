@@ -136,7 +136,7 @@ def test_refusals_come_before_anything_is_loaded(monkeypatch, tmp_path, capsys):
     for words, says in (
         (["nonsense", *out], "There is no sweep “nonsense”"),
         (["tree", *out], "There is no sweep “tree”"),
-        (["tree", "--vary", "budget=99", *out], "budget"),
+        (["tree", "--vary", "budget=999", *out], "budget"),
         (["tree-nodes"], "--out"),
         (["tree-nodes", "--repeats", "0", *out], "at least 1"),
     ):

@@ -80,7 +80,7 @@ def random_pair(shape: str, dtype: torch.dtype, device: torch.device) -> Loaded:
     _check_memory(shape, config, dtype, device)
     torch.manual_seed(0)
     with torch.device(device):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     model.eval().requires_grad_(False)
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight.mul_(QUIET)
@@ -124,7 +124,7 @@ def _drafter_config(c: Any) -> BlockDrafterConfig:
 def parameters(config: PretrainedConfig) -> int:
     """How many a target of that shape has, the drafter's included."""
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config)
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         parts = (model, BlockDrafter(_drafter_config(config)))
     return sum(p.numel() for part in parts for p in part.parameters())
 

@@ -150,7 +150,9 @@ def test_the_page_is_one_script_and_one_style():
     assert {file.name for file in STATIC.glob("*.css")} - alone == set(STYLES)
     long = [f for f in STATIC.iterdir() if len(f.read_text(encoding="utf-8").splitlines()) > 400]
     assert not long
-    assert len(script) + len(style()) < 250_000  # 70 kB on the wire; the first screen is measured in test_page_stage.py
+    assert (
+        len(script) + len(style()) < 250_000
+    )  # 70 kB on the wire; the first screen is measured in test_page_stage.py
 
 
 @pytest.mark.parametrize(

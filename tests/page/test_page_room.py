@@ -80,6 +80,7 @@ def test_the_theme_is_kept_over_a_reload(shipped, open_page):
     view_of(page)
     page.locator("#theme").click()
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    expect(page.locator("#status")).to_contain_text("loaded")
     page.reload()
     view_of(page)
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))

@@ -14,7 +14,7 @@ from ...errors import UserError
 from ...events import LaneName
 from ...models.decoder import KVCache
 from ...request import Request
-from ..cost import CostModel
+from ..cost import WIDTHS, CostModel
 from ..target import BUCKETS, Target
 from .attention import Attention
 from .capture import Capture, Step
@@ -127,7 +127,8 @@ class DeviceRounds:
             return "Cascade attention is not part of a captured round."
         if Processing.of(request.sampling).filters and not self.filters:
             return "Top-k, top-p and min-p cannot be captured on this GPU."
-        if (nodes := request.params.most_nodes()) >= self.costs.max_rows:
+        nodes = request.params.most_nodes()
+        if nodes >= max(WIDTHS[-1], self.costs.max_rows):  # which a lane of the host may verify
             return (
                 f"A draft may have {nodes} nodes and a captured round verifies"
                 f" {self.costs.max_rows - 1}."

@@ -23,7 +23,7 @@ function dress(node, attrs, kids) {
     else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else node.setAttribute(key, value === true ? "" : String(value));
   }
-  for (const kid of kids.flat())
+  for (const kid of kids.flat(Infinity))
     if (kid !== null && kid !== undefined && kid !== false) node.append(kid);
   return node;
 }

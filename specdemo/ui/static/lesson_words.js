@@ -3,7 +3,11 @@
 import { h } from "./dom.js";
 import { list } from "./format.js";
 
-const ARXIV = "https://arxiv.org/";
+/** Whether a link leads to arxiv.org and nowhere else. */
+function isArxiv(address) {
+  const url = URL.canParse(address) ? new URL(address) : null;
+  return url?.protocol === "https:" && url.hostname === "arxiv.org";
+}
 
 export function wordsAndPapers({ glossary, papers }) {
   return h(
@@ -36,7 +40,7 @@ export function wordsAndPapers({ glossary, papers }) {
         "ul",
         {},
         list(papers)
-          .filter(([, , address]) => address.startsWith(ARXIV))
+          .filter(([, , address]) => isArxiv(address))
           .map(([title, who, href]) =>
             h(
               "li",
