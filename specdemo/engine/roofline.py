@@ -18,8 +18,9 @@ from .step import AnyTarget
 from .target import Target
 
 TURNS = 4  # the fastest counts: whatever else runs only ever slows one down
-READ_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}  # far more than any cache holds
-SIDE = {"cpu": 1024, "cuda": 8192}  # of the square matrices that are multiplied
+LEAST = 1e-3  # seconds of one measurement; sizes grow until it takes them, or are the largest
+READ_BYTES = 1 << 28, 1 << 31  # the smallest and the largest: more than any cache holds
+SIDE = 1024, 8192  # of the square matrices that are multiplied
 
 
 class Speeds(NamedTuple):
@@ -36,17 +37,28 @@ def machine_speeds(device: torch.device, dtype: torch.dtype) -> Speeds | None:
     """Measured with torch's own sum and product, with the threads in force, in about a tenth of a
     second; None on a device of another kind, or where memory is short.
     """
-    if device.type not in SIDE:
+    if device.type not in ("cpu", "cuda"):
         return None
-    side = SIDE[device.type]
     try:
-        many = torch.ones(READ_BYTES[device.type] // 4, device=device)
-        matrix = torch.ones(side, side, dtype=dtype, device=device)
-        reading = _seconds(device, many.sum)
-        computing = _seconds(device, lambda: matrix @ matrix)
+        size, most = READ_BYTES
+        while (reading := _reading(device, size)) < LEAST and size < most:
+            size *= 2
+        side, widest = SIDE
+        while (computing := _computing(device, dtype, side)) < LEAST and side < widest:
+            side *= 2
     except RuntimeError:  # of which torch.OutOfMemoryError is one
         return None
-    return Speeds(READ_BYTES[device.type] / reading, 2 * side**3 / computing)
+    return Speeds(size / reading, 2 * side**3 / computing)
+
+
+def _reading(device: torch.device, size: int) -> float:
+    many = torch.ones(size // 4, device=device)
+    return _seconds(device, many.sum)
+
+
+def _computing(device: torch.device, dtype: torch.dtype, side: int) -> float:
+    matrix = torch.ones(side, side, dtype=dtype, device=device)
+    return _seconds(device, lambda: matrix @ matrix)
 
 
 def _seconds(device: torch.device, call: Callable[[], object]) -> float:
