@@ -147,6 +147,16 @@ def test_a_drafter_is_tried_once_where_wide_passes_are_dear():
     assert run_policy(DraftingPolicy(), lambda i: 9, 20, cost=4.0)[2] == 0
 
 
+def test_what_drafting_has_gained_may_be_lost_in_trials():
+    """A first draft that pays and three that do not are no reason to stop for the whole answer."""
+    then = iter([6, 1, 1, 1, *[4] * 96])
+    spent, written, used = run_policy(DraftingPolicy(), lambda i: next(then), 96, cost=2.2)
+    assert used > 60 and spent / written < 0.7
+    never = iter([6, 3, *[1] * 96])
+    spent, written, used = run_policy(DraftingPolicy(), lambda i: next(never), 96, cost=2.2)
+    assert used < 12 and spent / written < 1.05
+
+
 def test_promises_count_as_far_as_they_are_kept():
     """Promises that are kept on average count although single rounds vary; a drafter that always
     promises two and writes one is paused.

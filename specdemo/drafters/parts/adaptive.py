@@ -67,10 +67,12 @@ class DraftingPolicy:
     it is paused, and is tried again after ever longer pauses, or at once after a trial that paid.
     No trial is made that could bring the cost of all trials above ``share`` of the run, but for the
     first one, which may cost ``FIRST_TRIAL`` plain rounds: that is the most drafting can cost a run
-    in which it never pays.
+    in which it never pays. What rounds with a draft pass have gained, up to ``CREDIT`` plain
+    rounds, may be lost in trials, too.
     """
 
     FIRST_TRIAL = 1.5  # where wide passes are dear, nothing would ever be tried without it
+    CREDIT = 6.0
 
     def __init__(
         self, prior: float = 1.5, weight: float = 3.0, memory: float = 16.0, share: float = 0.01
@@ -86,7 +88,8 @@ class DraftingPolicy:
         # drafted tokens promised in recent rounds with a draft pass, and the number of those rounds
         self.recent_promised, self.recent_rounds = (prior - 1) * weight, weight
         self.promised = self.kept = PRIOR_TOKENS  # drafted tokens in the whole run
-        # milliseconds of the run so far; milliseconds lost in trials against plain rounds
+        # milliseconds of the run so far; those lost in trials against plain rounds, less than 0
+        # where rounds with a draft pass have gained some
         self.spent_ms = self.lost_ms = 0.0
         self.pause, self.skipped, self.trial, self.trials = 4, 0, False, 0
 
@@ -142,9 +145,11 @@ class DraftingPolicy:
         self.spent_ms += round_ms
         if not drafted:
             return
+        loss = round_ms - tokens * plain_ms
+        if self.trial or loss < 0:
+            self.lost_ms = max(-self.CREDIT * plain_ms, self.lost_ms + loss)
         if self.trial:
-            loss = round_ms - tokens * plain_ms
-            self.lost_ms, self.skipped = max(0.0, self.lost_ms + loss), 0
+            self.skipped = 0
             self.pause = 0 if loss < 0 else min(max(2 * self.pause, 4), 64)
         promised = tokens if promised is None else promised
         self.promised, self.kept = self.promised + promised - 1, self.kept + tokens - 1
