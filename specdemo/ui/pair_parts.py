@@ -27,7 +27,7 @@ class PairParts:
             elem_id="dtype",
             visible=self.shown,
         )
-        self.fits = gr.Markdown("", elem_id="fits", visible=self.shown, container=True)
+        self.fits = gr.Markdown("", elem_id="fits", visible=self.shown)
         with gr.Accordion(
             "A target or drafter of your own",
             open=False,
