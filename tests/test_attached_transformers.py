@@ -24,7 +24,7 @@ from specdemo.request import Request
 from specdemo.traces import dump_trace, parse_trace
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-PROMPT = "Repeat this list three times: red, green, blue."
+PROMPT = "Write the numbers from 1 to 5 three times, one line each: 1, 2, 3, 4, 5."
 SERVE = "from transformers.cli.transformers import main; main()"
 TOKENIZER = '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}'
 

@@ -15,7 +15,8 @@ from specdemo.models.fetch import _missing_shards
 from specdemo.training.data import read_corpus
 
 ODD = [None, -1, 0, 1.5, 1e30, float("nan"), "x", True, [], [[]], {}, 10**6, 10**30]
-DEFAULTS = [("head_dim", 0), ("markov_rank", 0)]
+# a vocabulary may be padded
+DEFAULTS = [("head_dim", 0), ("markov_rank", 0), ("vocab_size", 1_000_000)]
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 SIZES += ("num_key_value_heads", "head_dim", "vocab_size", "block_size", "markov_rank")
 

@@ -162,9 +162,9 @@ def test_the_command_lists_every_pair_and_fetches_nothing(capsys, monkeypatch, t
     assert main(["models", "--fits", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [f["dtype"] for f in listed["smollm2-135m"]] == ["bf16", "fp32", "int4"]
-    for fit in listed["qwen3-8b"]:
-        parts = fit["needs"]
-        assert parts["target"] > 16e9 and parts["total"] > parts["target"] + parts["drafters"]
+    for fit in listed["qwen3-8b"]:  # of 4 and 8 bits, too, where bitsandbytes is installed
+        parts, least = fit["needs"], {"4bit": 5e9, "8bit": 8e9}.get(fit["dtype"], 16e9)
+        assert parts["target"] > least and parts["total"] > parts["target"] + parts["drafters"]
     assert main(["models", "--fits"]) == 0
     shown = capsys.readouterr().out
     assert "qwen3-8b\n  bf16: " in shown and "caches of both lanes" in shown
