@@ -74,11 +74,7 @@ class Engine:
                 found = calibrate(self.target, widths)
                 self.costs = next(iter(found.curves.values()))
                 return
-            threads = thread_counts(self.target.device, self.pace.most)
-            found = calibrate(self.target, widths, threads, SECONDS)
-            self.pace = Pace(found)
-            self.costs = self.pace.costs
-            self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+            self._measure_all(self.pace, widths)
 
     def begin_race(self) -> None:
         """All threads, if nothing else runs, and their costs."""
@@ -94,7 +90,7 @@ class Engine:
             return
         better = self.pace.end()
         if not self.pace.sure and self.pace.threads == self.pace.most:
-            better |= self.pace.learn(self._measured(self.pace, REFINING))
+            better |= self.pace.learn(self._measured(self.pace, self.costs.widths, REFINING))
         if better:
             self.keep(Measured(self.pace.undisturbed, self.pace.sure))
         self.costs = self.pace.costs
@@ -105,17 +101,21 @@ class Engine:
             return False
         try:
             if self.pace is not None:
-                self.pace = Pace(self._measured(self.pace, SECONDS))
-                self.costs = self.pace.costs
-                self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+                self._measure_all(self.pace, self.costs.widths)
             self.speeds = machine_speeds(self.target.device, self.target.dtype)
             return True
         finally:
             self.lock.release()
 
-    def _measured(self, pace: Pace, seconds: float) -> Measured:
+    def _measure_all(self, pace: Pace, widths: list[int]) -> None:
+        """Costs of passes of these widths in the place of all that was known."""
+        self.pace = Pace(self._measured(pace, widths, SECONDS))
+        self.costs = self.pace.costs
+        self.keep(Measured(self.pace.undisturbed, self.pace.sure))
+
+    def _measured(self, pace: Pace, widths: list[int], seconds: float) -> Measured:
         threads = thread_counts(self.target.device, pace.most)
-        return calibrate(self.target, self.costs.widths, threads, seconds)
+        return calibrate(self.target, widths, threads, seconds)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -27,7 +27,7 @@ def has_dflash_form(config: Any) -> bool:
     )
 
 
-def misfit(net: Any) -> str | None:
+def why_not_dflash(net: Any) -> str | None:
     """What of a drafter DFlash's layout cannot say, in words behind “it has”; None: nothing."""
     if not isinstance(net, BlockDrafter):
         return "no block: it is autoregressive"
@@ -47,12 +47,12 @@ def misfit(net: Any) -> str | None:
 
 def is_dflash(net: Any) -> TypeGuard[BlockDrafter]:
     """Whether DFlash's layout says everything about ``net``."""
-    return misfit(net) is None
+    return why_not_dflash(net) is None
 
 
 def check_dflash(net: Any, name: str) -> None:
     """Raises UserError: DFlash's layout cannot say everything about ``net``."""
-    if why := misfit(net):
+    if why := why_not_dflash(net):
         raise UserError(
             f"{name} has {why}, which DFlash's published layout cannot say; train one that other"
             " engines load with “python -m specdemo train --shape dflash”."
