@@ -194,7 +194,13 @@ REFUSED = [
     (speculators(inner={"model_type": "gemma4"}), "model_type"),
     (speculators(inner={"some_new_key": 1}), "some_new_key"),
     (speculators(target_hidden_size=32), "target_hidden_size"),
-    ({"architectures": ["OrthrusLM"], "model_type": "orthrus"}, "Orthrus"),
+    ({"architectures": ["OrthrusLM"], "model_type": "orthrus"}, "Orthrus, which reads the keys"),
+    ({"architectures": ["OrthrusLM"], "model_type": "qwen3"}, "Orthrus, which reads the keys"),
+    ({"architectures": ["TiDARForCausalLM"], "model_type": "tidar"}, "TiDAR, one model that"),
+    ({"architectures": ["SDLMQwen2ForCausalLM"], "block_size": 4}, "SDLM, whose text is causal"),
+    ({"architectures": ["CoDALanguageModel"], "model_type": "CoDA"}, "CoDA, which builds a causal"),
+    ({"architectures": ["LLaDA2MoeModelLM"], "model_type": "llada2_moe"}, "LLaDA with experts"),
+    ({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}, "EAGLE, which drafts"),
     ({"architectures": ["BertModel"], "model_type": "bert"}, "no block drafter .*BertModel"),
 ]
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from specdemo.__main__ import main
 from specdemo.errors import UserError
 from specdemo.models import decoder, needs, pairs
+from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
 from specdemo.models.linear import Linear
 from specdemo.models.needs import Memory, fits, needs_of, pair_shapes, refuse_too_large
 from specdemo.models.shapes import Shape, listed_shapes, shape_of
@@ -63,13 +64,51 @@ def test_listed_sizes_are_those_of_the_published_configs(
     assert listed.layers == config.num_hidden_layers
 
 
+@pytest.mark.parametrize(
+    ("name", "hidden", "inner", "more"),
+    [
+        ("z-lab/Qwen3-4B-DFlash-b16", 2560, 9728, {}),
+        ("z-lab/Qwen3-8B-DFlash-b16", 4096, 12288, {}),
+        (
+            "deepseek-ai/dspark_qwen3_8b_block7",
+            *(4096, 12288),
+            {"pair_rank": 256, "confidence": "state and token"},
+        ),
+    ],
+)
+def test_listed_sizes_of_block_drafters(name, hidden, inner, more):
+    config = BlockDrafterConfig(
+        target_layer_ids=[1, 9, 17, 25, 33],
+        num_hidden_layers=5,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        vocab_size=151936,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **more,
+    )
+    with torch.device("meta"):
+        net = BlockDrafter(config, None)
+    listed = listed_shapes()[name]
+    assert listed.parameters == sum(p.numel() for p in net.parameters())
+    assert (listed.layers, listed.hidden, listed.embeddings) == (5, hidden, 0)
+
+
+# published drafters whose config.json nobody here has read; the line about memory leaves them out
+UNREAD = {"qwen3-8b-jetspec", "qwen3-8b-dflash2"}
+
+
 def test_every_pair_says_its_sizes_without_a_file(monkeypatch, tmp_path):
     """And the words of models.yaml agree with them."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
     monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
     for pair in pairs.load_pairs().values():
         shapes = pair_shapes(pair)
-        assert shapes.target and None not in shapes.drafters.values(), pair.id
+        assert shapes.target and (None in shapes.drafters.values()) == (pair.id in UNREAD), pair.id
+        if pair.id in UNREAD:
+            assert all("its block drafter left out" in fit.text for fit in fits(pair))
         said = re.findall(r"([\d.]+) ([BM])\b(?! to fetch)", pair.size)
         counted = [shapes.target, *shapes.drafters.values()][: len(said)]
         for (number, unit), shape in zip(said, counted, strict=True):

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from ..errors import UserError, first_line, shown
+from .known_drafters import why_not_known
 
 OURS = "specdemo_block_drafter"
 Layout = Literal["ours", "dflash", "deepspec", "speculators"]
@@ -162,16 +163,13 @@ def read_published(raw: dict[str, Any], weights: Weights, name: str) -> Publishe
         if "draft_vocab" in found.weights:
             found.fields["draft_vocab_size"] = len(found.weights["draft_vocab"])
         return found
+    if known := why_not_known(raw):
+        raise UserError(f"{name} is {known}; choose another drafter.")
     what = raw.get("architectures") or raw.get("model_type") or "a config.json without a model_type"
-    if raw.get("model_type") == "orthrus":
-        raise UserError(
-            f"{name} is an Orthrus model, whose drafter reads the keys and values of the target it"
-            " is part of instead of its hidden states, which SpecDemo does not do; choose another"
-            " drafter."
-        )
     raise UserError(
         f"{name} is no block drafter that SpecDemo knows ({shown(what)}); it reads DFlash,"
-        " DFlash 2, JetSpec, DSpark and the speculators format, so choose one of these."
+        " DFlash 2, JetSpec, DSpark, the speculators format, and stand-alone diffusion language"
+        " models (docs/methods.md), so choose one of these."
     )
 
 
