@@ -5,7 +5,10 @@ it sees and on nothing else.
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +18,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 
 from specdemo.engine import attention
 from specdemo.engine.target import Target
-from specdemo.models import compiled
+from specdemo.models import compiled, jobs
 from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
 from specdemo.models.block_drafter import MASK, BlockDrafter
 
@@ -285,3 +288,33 @@ def test_an_autoregressive_drafters_pass_is_the_eager_one(window):
     assert net.compiled is not None
     ours, net.compiled = logits(), None
     assert gap(ours, logits()) < GAP[torch.float32]
+
+
+@pytest.mark.parametrize("where", ["layers", "blocks"])
+def test_an_interrupt_while_code_is_compiled_is_delivered_when_it_is(where, monkeypatch, capfd):
+    done = []
+
+    def compiling(*_):
+        signal.raise_signal(signal.SIGINT)
+        done.append(where)
+
+    if where == "layers":
+        monkeypatch.setattr(compiled, "_agrees", compiling)
+    else:
+        whole_pass = SimpleNamespace(run_pass=SimpleNamespace(compile=compiling))
+        monkeypatch.setitem(sys.modules, "specdemo.models.whole_pass", whole_pass)
+    with pytest.raises(KeyboardInterrupt):
+        Target(llama()) if where == "layers" else jobs.prepare.__wrapped__(torch.float32)
+    assert done == [where]
+    assert "Ctrl-C again ends at once" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_ends_the_process_at_once():
+    program = (
+        "import signal; from specdemo.interrupts import interrupt_after\n"
+        "with interrupt_after():\n"
+        "    signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT); print('on')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")

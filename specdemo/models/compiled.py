@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..interrupts import interrupt_after
 from .blocks import multiply
 from .decoder import DecoderLayer, KVCache, rms_norm
 from .jobs import like_of
@@ -238,7 +239,8 @@ def compile_layers(layers: Sequence[DecoderLayer], final_norm: Tensor) -> Compil
         if any(layer.out_bias is not None for layer in layers):
             return None
         compiled = CompiledLayers(layers, final_norm, kernels)
-        return compiled if _agrees(compiled, layers[:1], final_norm) else None
+        with interrupt_after():  # every kernel is compiled here
+            return compiled if _agrees(compiled, layers[:1], final_norm) else None
     except Exception:  # a Numba without this processor, a cache folder that cannot be written, ...
         return None
 

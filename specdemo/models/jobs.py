@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..interrupts import interrupt_after
 from .team import TEAM
 
 NO_LAYER = torch.zeros(32, dtype=torch.int64)  # of a pass without layers, read but not used
@@ -26,7 +27,8 @@ def prepare(dtype: torch.dtype) -> None:
 
     from .whole_pass import run_pass
 
-    run_pass.compile((int64, int64, float64, float64, typeof(like_of(dtype))))
+    with interrupt_after():
+        run_pass.compile((int64, int64, float64, float64, typeof(like_of(dtype))))
 
 
 def run(
