@@ -231,7 +231,7 @@ def test_a_process_that_is_refused_ends_with_one_sentence_and_a_1():
         (["--trace", "nowhere/at/all.json"], "name a file in a folder that is there"),
         (["--trace", "."], "name a file in a folder that is there"),
         (["--drafter", "nowhere"], "There is no drafter in"),
-        (["--pair", "gemma3-270m"], "has no diffusion drafter here"),
+        (["--pair", "gemma3-270m", "--method", "tree"], "has no diffusion drafter here"),
     ],
 )
 def test_a_race_that_cannot_end_well_is_refused_before_anything_loads(

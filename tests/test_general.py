@@ -9,6 +9,7 @@ import torch
 from tiny_families import tiny_config, tiny_family
 from tiny_models import make_tiny_tokenizer
 
+from specdemo.drafters import METHODS
 from specdemo.engine import load
 from specdemo.engine.general.target import GeneralTarget
 from specdemo.engine.race import race
@@ -86,6 +87,17 @@ def test_the_text_is_the_models_own(kind):
     result = race_result(engine, check="exact")
     assert result["identical"] and result["spec"]["accepted_per_round"] > 0.5
     assert result["output_ids"] == generated(model, engine.encode(PROMPT))
+
+
+def test_best_runs_on_copies_alone_where_a_pair_has_no_drafter():
+    model = tiny_family(config_of("gpt2"))
+    engine = load.make_engine(loaded_of(model))
+    assert METHODS["best"].refuse_pair(PAIR) is None
+    result = race_result(engine, method="best", check="exact")
+    assert result["identical"] and result["spec"]["accepted_per_round"] > 0.5
+    assert result["output_ids"] == generated(model, engine.encode(PROMPT))
+    with pytest.raises(UserError, match="copies = 0 leaves nothing to draft from"):
+        race_result(engine, method="best", params={"copies": 0})
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "mixtral", "smollm3"])

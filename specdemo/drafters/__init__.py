@@ -30,6 +30,7 @@ class Method:
         forbid: refuses a rule for some parameters only: a sentence, or None.
         kinds: the kinds of drafters it asks for, any one of which is enough; none for methods
             without a drafter.
+        drafter_optional: it also works with a pair that has none of these.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Method:
     why_not: dict[Rule, str] = field(default_factory=dict)
     forbid: Callable[[Rule, Any], str | None] | None = None
     kinds: tuple[str, ...] = ("block",)
+    drafter_optional: bool = False
 
     def refuse(self, rule: Rule, params: Any) -> str | None:
         """One sentence if ``rule`` would not be lossless with these parameters, else None."""
@@ -81,10 +83,10 @@ class Method:
             except UserError as error:
                 return str(error)
             return None
-        if not self.kinds:
+        if not self.kinds or self.drafter_optional:
             return None
         what = "drafter" if "ar" in self.kinds else "diffusion drafter"
-        others = "ar or lookup" + (" or ar-draft" if "ar" in pair.drafters else "")
+        others = "ar, lookup or best" + (" or ar-draft" if "ar" in pair.drafters else "")
         why = pair.blocked or (
             f"train one with “python -m specdemo train --pair {pair.id}” or name one in models.yaml"
         )
@@ -196,9 +198,10 @@ METHODS: dict[str, Method] = {
             "One tree from the drafter's candidates and from tokens that followed the same n-gram"
             " earlier in the text, their probabilities calibrated during the run. Its size is the"
             " one with the most expected tokens per second, and drafting is paused while plain"
-            " decoding is faster.",
+            " decoding is faster. Where a pair has no drafter the n-grams draft alone.",
             best.Params,
-            best.Best,
+            best.build,
+            drafter_optional=True,
         ),
         Method(
             "block",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ..errors import UserError
 from .parts.adaptive import EMA, Calibration, Cell, DraftingPolicy, Source
 from .parts.base import Context, Draft, NotFinite, Verdict
 from .parts.candidates import CandidateTable, frames
@@ -156,7 +157,82 @@ def _likeliest(estimate: Estimate) -> float:
     return -estimate[1]
 
 
-class Best:
+class Copies:
+    """One round: the tree of n-gram copies, as many nodes as pay. What the method does with a pair
+    that has no diffusion drafter.
+
+    Raises:
+        UserError: copies are turned off.
+    """
+
+    layer_ids: tuple[int, ...] = ()
+    weights = "none (n-gram copies alone, as the pair has no diffusion drafter)"
+
+    def __init__(self, loaded: Loaded, params: Params) -> None:
+        self.params = params
+        if not (params.copies or _has_drafter(loaded)):
+            raise UserError(
+                f"The pair {loaded.pair.id} has no diffusion drafter, and copies = 0 leaves nothing"
+                " to draft from; choose copies from 1, or another pair."
+            )
+
+    def start(self, prompt_ids: list[int], capacity: int) -> None:
+        copies = self.params.copies
+        self.continuations = ContinuationIndex(len(COPY_PRIOR), copies) if copies else None
+        self.calibration = Calibration()
+        self.nodes: list[Node] = []
+
+    def propose(self, context: Context) -> Draft:
+        if self.continuations is not None:
+            self.continuations.extend_to(context.ids)
+        self.nodes, _ = self._grow(EMPTY_TABLE, context)
+        draft = self._draft(context)
+        if context.record:
+            expected = expected_tokens(self.nodes)
+            draft.notes = {"expected": expected, "why": _why(draft, expected)}
+        return draft
+
+    def observe(self, verdict: Verdict) -> None:
+        """Learn from every node whose parent was accepted."""
+        accepted, reached = set(verdict.path), {-1, *verdict.path}
+        for i, node in enumerate(self.nodes):
+            if node.parent in reached:
+                self.calibration.learn(node.tag, i in accepted)
+
+    def _draft(self, context: Context) -> Draft:
+        full = len(self.nodes) == context.budget
+        return tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes], full)
+
+    def _grow(
+        self, table: CandidateTable, context: Context, draft_ms: float = 0.0
+    ) -> tuple[list[Node], float]:
+        """The tree that pays best with this table, and its expected tokens per millisecond."""
+        expander = TreeExpander(table, self.continuations, self.calibration)
+        tail = tuple(context.ids[-len(COPY_PRIOR) :])
+        nodes = best_first(expander.expand, (0, tail), context.budget, MIN_PATH_PROB)
+        count, rate = nodes_that_pay([n.path_prob for n in nodes], context.pass_ms, draft_ms)
+        return nodes[:count], rate
+
+
+def _has_drafter(loaded: Loaded) -> bool:
+    from ..models.kinds import role_for
+
+    return role_for("block", loaded.pair.drafters) is not None
+
+
+def _why(draft: Draft, expected: float) -> str:
+    """Of a round without a draft pass where there is no drafter."""
+    if draft.tokens:
+        return f"n-gram copies cost nothing and promise {expected:.2f}"
+    return "no n-gram of the text continues here"
+
+
+def build(loaded: Loaded, params: Params) -> Copies:
+    """:class:`Best`, or where the pair has no drafter for it :class:`Copies`."""
+    return (Best if _has_drafter(loaded) else Copies)(loaded, params)
+
+
+class Best(Copies):
     """One round: first the tree of n-gram copies alone; if a draft pass pays, the tree of copies
     and the drafter's candidates; of either, as many nodes as pay.
     """
@@ -165,20 +241,18 @@ class Best:
         from .parts.block_context import open_context
 
         self.network = open_context(loaded)
-        self.params = self.network.fit(params)
+        super().__init__(loaded, self.network.fit(params))
         self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
         self.drafted, self.rounds = False, 0
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
+        super().start(prompt_ids, capacity)
         self.network.start(capacity)
-        copies = self.params.copies
-        self.continuations = ContinuationIndex(len(COPY_PRIOR), copies) if copies else None
-        self.calibration, self.policy = Calibration(), DraftingPolicy()
+        self.policy = DraftingPolicy()
         # of rounds with a draft pass: milliseconds of the draft, rows of the tree
         self.draft_ms, self.tree_rows = EMA(), EMA()
         self.slowdown = EMA()  # measured milliseconds of a target pass by those of the cost curve
         self.rounds = 0
-        self.nodes: list[Node] = []
         self.drafted, self.last_ms = False, 0.0
         self.pass_ms: Callable[[int], float] | None = None  # None: no draft awaits its verdict
 
@@ -199,7 +273,9 @@ class Best:
         if self.drafted:
             try:
                 table = self.network.table(context, self.params.gamma, self.params.markov_head)
-                self.nodes, _ = self._grow(table, context)
+                self.nodes, _ = self._grow(
+                    table, context, self._draft_cost() if table.rows else 0.0
+                )
             except NotFinite as error:  # copies remain
                 broken = str(error)
                 context.remark(broken)
@@ -208,8 +284,7 @@ class Best:
         self.last_ms = (time.perf_counter() - began) * 1e3
         if self.drafted:
             self.last_ms += self.network.ahead_ms
-        full = len(self.nodes) == context.budget
-        draft = tree_draft(self.nodes, [ORIGINS[n.tag.source] for n in self.nodes], full)
+        draft = self._draft(context)
         if context.record:
             self._annotate(draft, table)
         if broken:
@@ -219,19 +294,15 @@ class Best:
     def observe(self, verdict: Verdict) -> None:
         if self.pass_ms is None:
             return  # a plain round of the engine's own
-        # 1) learn from every node whose parent was accepted
-        accepted, reached = set(verdict.path), {-1, *verdict.path}
-        for i, node in enumerate(self.nodes):
-            if node.parent in reached:
-                self.calibration.learn(node.tag, i in accepted)
-        # 2) costs
+        super().observe(verdict)
+        # 1) costs
         pass_ms, plain_ms = self.pass_ms(len(self.nodes) + 1), self.pass_ms(1)
         self.slowdown.add(verdict.verify_seconds * 1e3 / pass_ms if verdict.verify_seconds else 1.0)
         self.rounds += 1
         if self.drafted and self.rounds > 1:  # the first draft pass reads the whole prompt
             self.draft_ms.add(self.last_ms)
             self.tree_rows.add(len(self.nodes) + 1)
-        # 3) whether drafting pays
+        # 2) whether drafting pays
         self.policy.update(
             self.drafted,
             len(verdict.path) + 1,
@@ -240,15 +311,6 @@ class Best:
             expected_tokens(self.nodes),
         )
         self.pass_ms = None
-
-    def _grow(self, table: CandidateTable, context: Context) -> tuple[list[Node], float]:
-        """The tree that pays best with this table, and its expected tokens per millisecond."""
-        expander = TreeExpander(table, self.continuations, self.calibration)
-        tail = tuple(context.ids[-len(COPY_PRIOR) :])
-        nodes = best_first(expander.expand, (0, tail), context.budget, MIN_PATH_PROB)
-        draft_ms = self._draft_cost() if table.rows else 0.0
-        count, rate = nodes_that_pay([n.path_prob for n in nodes], context.pass_ms, draft_ms)
-        return nodes[:count], rate
 
     def _draft_cost(self) -> float:
         """Milliseconds of a draft on the scale of the cost curve: the machine may be slower now
