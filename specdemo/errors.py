@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import reprlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,9 +34,14 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(value: Any, longest: int = 80) -> str:
-    """``repr(value)`` for a sentence; cut where it is long, as a value from outside may be."""
+    """``repr(value)`` for a sentence; cut where it is long, as a value from outside may be. Of
+    lists in lists only the outer ones are read: YAML's aliases make a small file a huge value.
+    """
+    short = reprlib.Repr()
+    short.maxlevel, short.maxlist, short.maxtuple, short.maxdict, short.maxset = 3, 20, 20, 20, 20
+    short.maxstring, short.maxother, short.maxlong = 10 * longest, 10 * longest, 10 * longest
     try:
-        text = repr(value)
+        text = short.repr(value)
     except Exception:  # an int of thousands of digits, or a class of somebody else
         return f"this {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

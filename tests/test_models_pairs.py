@@ -154,6 +154,7 @@ def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):
         ("pairs:\n", "pairs:\n  a: {title: B}\n", "“a” is there twice"),
         ("title: A", 'title: "\\ud800"', "is not text at character 1"),
         ("title: A", f"title: {'9' * 5000}", "not valid YAML"),
+        ("pairs:\n", "pair: {}\npairs:\n", "'pair' is neither “pairs” nor “shapes”"),
         ("title: A", f"title: {'[' * 3000}", "not valid YAML"),
         (
             "{path: weights}",
@@ -166,6 +167,13 @@ def test_what_an_entry_may_hold(tmp_path, old, new, sentence):
     assert old in GOOD
     with pytest.raises(UserError, match=sentence):
         load_pairs(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_aliases_that_make_a_small_file_a_huge_value_are_not_written_out(tmp_path):
+    levels = "".join(f"  {i + 1}: &l{i + 1} [{', '.join([f'*l{i}'] * 10)}]\n" for i in range(15))
+    text = f"shapes:\n  0: &l0 [x]\n{levels}" + GOOD.replace("title: A", "title: *l15")
+    with pytest.raises(UserError, match="“title” must be text, not "):
+        load_pairs(write(tmp_path, text))
 
 
 def test_folded_texts_are_one_line(tmp_path):

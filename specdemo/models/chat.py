@@ -79,7 +79,7 @@ def prompt_ids(tokenizer: Any, prompt: str, thinking: bool | None = None) -> lis
     are read as plain text.
 
     Raises:
-        UserError: the chat template fails.
+        UserError: the chat template fails, or writes the same whatever the user says.
     """
     chat = bool(getattr(tokenizer, "chat_template", None))
 
@@ -91,6 +91,11 @@ def prompt_ids(tokenizer: Any, prompt: str, thinking: bool | None = None) -> lis
         return list(tokenizer(text, add_special_tokens=not chat, **more)["input_ids"])
 
     text, frame = form(prompt), form(PLACEHOLDER)
+    if text == frame and prompt != PLACEHOLDER:
+        raise UserError(
+            f"The chat template in {_template_file(tokenizer)} leaves the user's words out; correct"
+            " that file, or choose another pair."
+        )
     ids = encode(text)
     control = control_tokens(tokenizer)
     own = [i for i in encode(frame) if i in control]

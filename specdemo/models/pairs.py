@@ -68,11 +68,17 @@ def load_pairs(path: str | Path | None = None) -> dict[str, Pair]:
     models.yaml beside app.py). Those that an engine serves are left out on a public Space.
     """
     path = given_path(path or models_file(), "The list of models")
-    entries = read_models(path).get("pairs")
+    models = read_models(path)
+    entries = models.get("pairs")
     if not isinstance(entries, dict) or not entries:
         raise UserError(
             f"{path} has no “pairs:” with entries; see the comment at the top of the file that came"
             " with SpecDemo."
+        )
+    if unknown := [key for key in models if key not in ("pairs", "shapes")]:
+        raise UserError(
+            f"{path}: {shown(unknown[0])} is neither “pairs” nor “shapes”, which such a file has;"
+            " correct it or take it out."
         )
     for name in entries:
         if not isinstance(name, str) or not PAIR_ID.fullmatch(name):
