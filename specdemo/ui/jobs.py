@@ -46,7 +46,7 @@ class RaceForm:
         return replace(defaults, **{name: v for name, v in given.items() if v is not None})
 
 
-FORM_VALUES = len(fields(RaceForm)) - 1  # the endpoint has no dtype
+FORM_VALUES = len(fields(RaceForm))  # as many as the endpoint takes
 
 
 def with_all_values(values: Sequence[Any]) -> list[Any]:
@@ -77,7 +77,8 @@ class RaceJob:
 
     def to_dict(self) -> dict[str, Any]:
         """What the page shows of it before the race begins, and keeps in its address."""
-        return {"pair": self.pair} | self.request.to_dict()
+        chosen = {"chosen_dtype": self.dtype} if self.dtype else {}
+        return {"pair": self.pair} | chosen | self.request.to_dict()
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ def add_api(server: Server) -> None:
         params: dict = {},  # noqa: B006 - Gradio reads the default's type
         against: str = "ar",
         against_params: dict = {},  # noqa: B006
+        dtype: str = "",
     ) -> str:
         """Run one race and stream its events.
 
@@ -201,6 +202,8 @@ def add_api(server: Server) -> None:
             params: the method's own parameters by name; others keep their defaults.
             against: the left lane's method; plain decoding, "ar", runs beside it in any case.
             against_params: that method's parameters.
+            dtype: what the target's weights are in, of those that its pair offers; empty: the usual
+                one here.
         """
         form = RaceForm(
             prompt,
@@ -212,6 +215,7 @@ def add_api(server: Server) -> None:
             top_p,
             seed,
             params,
+            dtype,
             against=against,
             against_params=against_params,
         )

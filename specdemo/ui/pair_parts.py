@@ -4,6 +4,7 @@ or drafter of one's own. A public Space shows none of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -46,13 +47,27 @@ class PairParts:
             self.use = gr.Button("Use these", elem_id="own-use")
             self.said = gr.Markdown("", elem_id="own-said", container=True)
 
-    def about(self, pair: str) -> list[Any]:
-        """Updates of dtype and fits for a pair."""
+    def about(self, pair: str, dtype: str = "") -> list[Any]:
+        """Updates of dtype and fits for a pair; ``dtype`` is chosen if it can run here."""
         if not self.shown:
             return [gr.skip(), gr.skip()]
         dtypes, lines = self.server.backend.fits(self.server.pairs[pair])
         words = "\n".join(f"- {line}" for line in lines)
-        return [gr.update(choices=dtype_choices(dtypes), value=""), words]
+        chosen = dtype if dtype in dtypes else ""
+        return [gr.update(choices=dtype_choices(dtypes), value=chosen), words]
+
+    def wrong_dtype(self, query: Mapping[str, str], first: str) -> list[str]:
+        """``["dtype"]`` where a link names one that cannot be chosen here."""
+        dtype, pair = query.get("dtype"), self._named(query, first)
+        if not dtype:
+            return []
+        dtypes = self.server.backend.fits(self.server.pairs[pair])[0] if self.shown else []
+        return [] if dtype in dtypes else ["dtype"]
+
+    def _named(self, query: Mapping[str, str], first: str) -> str:
+        """The pair of a link."""
+        pair = query.get("pair", "")
+        return pair if pair in self.server.pairs else first
 
     def on_choices(self, pair: gr.Dropdown, quiet: dict[str, Any]) -> None:
         """What another pair, or one of the visitor's own, changes."""
@@ -84,7 +99,7 @@ class PairParts:
             return
 
         def on_load_fits(request: gr.Request) -> list[Any]:
-            pair = request.query_params.get("pair", "")
-            return self.about(pair if pair in self.server.pairs else first)
+            query = request.query_params
+            return self.about(self._named(query, first), query.get("dtype", ""))
 
         demo.load(on_load_fits, None, [self.dtype, self.fits], concurrency_limit=None, **quiet)

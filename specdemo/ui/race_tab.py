@@ -251,6 +251,7 @@ class RaceTab:
                 pair if pair in self.server.pairs else self.first_pair,
                 method if method in self.methods else self.default,
                 session_of(request),
+                request.query_params.get("dtype", ""),
             )
 
         outputs = [*self.form, self.explain, *self.controls.groups.values(), self.view]
@@ -266,6 +267,7 @@ class RaceTab:
         link, wrong = from_link(
             query, self.methods, list(self.server.pairs), self.server.limits, self.default
         )
+        wrong += self.pair_parts.wrong_dtype(query, self.first_pair)
         name = link.get("method", self.default)
         method = self.methods[name]
 

@@ -58,6 +58,8 @@ test("a race as the query of a link", () => {
     new: "5",
     params: '{"gamma":3,"adaptive":true}',
   });
+  assert.equal(raceQuery({ ...start, chosen_dtype: "int4" }).get("dtype"), "int4");
+  assert.equal(withRace("?dtype=int4", start).get("dtype"), null, "the next race's usual one");
 });
 
 test("the address keeps what stood there, and leaves out a prompt that is too long", () => {

@@ -84,6 +84,7 @@ class FakeBackend:
         self.pace, self.words, self.fail = pace, words, fail
         self.own = {}
         self.running, self.most, self.asked, self.finished = 0, 0, [], 0
+        self.keys: list[str] = []  # of the engines that raced
         self.lock = threading.Lock()
         self.absent: set[str] = set()  # pairs, by name and by title, that are not here
         # loading ends when this is set, as it is unless a test clears it
@@ -152,6 +153,7 @@ class FakeBackend:
             self.running += 1
             self.most = max(self.most, self.running)
             self.asked.append(request)
+            self.keys.append(engine)
         prompt = request.prompt
         # long enough for some of it to be on the screen
         pace = 0.08 if "slowly" in prompt else self.pace

@@ -65,6 +65,8 @@ def test_what_a_call_leaves_out_has_its_default(page):
     assert [a.max_new_tokens for a in backend.asked] == [64, 8]
     assert api.race({"prompt": "By name", "seed": 3}, "call/v2/race")[0]["prompt"] == "By name"
     assert {a.method for a in backend.asked} == {"best"}
+    assert api.race({"prompt": "In", "dtype": "int4"}, "call/v2/race")[-1]["kind"] == "done"
+    assert set(backend.keys[:-1]) == {"fake"} and backend.keys[-1] == "fake:int4"
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def shared(assets):
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": 10**400}], "gamma must be"),
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": 7.5}], "gamma must be"),
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", {"gamma": ["x" * 9000]}], "gamma must be"),
-        (list(range(12)), "at most 11 values"),
+        (list(range(13)), "at most 12 values"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_in_a_short_sentence(shared, capfd, values, words):

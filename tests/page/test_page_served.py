@@ -131,6 +131,21 @@ def test_share_link_restores_prompt_method_seed_and_parameters(served, open_page
     expect(again.get_by_label("number input for steps").locator("visible=true")).to_have_value("4")
 
 
+def test_a_dtype_that_was_chosen_is_part_of_the_link(served, open_page):
+    page = open_page(f"{served}?dtype=int4&prompt=In%20four%20bits")
+    page.locator("#settings button").first.click()
+    expect(page.locator("#dtype input")).to_have_value("int4")
+    page.keyboard.press("Escape")
+    press(page, "Run")
+    view = view_of(page)
+    expect(view.locator(".sd-badge")).to_have_text("finished")
+    assert "dtype=int4" in page.url
+    view.get_by_role("button", name="Share link").click()
+    assert "dtype=int4" in view.locator(".sd-link").input_value()
+    page = open_page(f"{served}?dtype=fp64")
+    expect(view_of(page).locator(".sd-banner")).to_contain_text("invalid values (dtype)")
+
+
 def test_method_shows_its_own_controls(served, open_page):
     page = open_page(served)
     view_of(page)

@@ -2,7 +2,7 @@
 
 import { raceQuery } from "./address.js";
 import { h, save } from "./dom.js";
-import { boxed } from "./format.js";
+import { boxed, str } from "./format.js";
 import { keyList } from "./keys.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
 import { Pictures } from "./pictures.js";
@@ -117,7 +117,9 @@ export class SaveBar {
 
   share() {
     const { link, view } = this;
-    link.value = `${location.origin}${location.pathname}?${raceQuery(view.trace.start)}`;
+    const { start, asked } = view.trace;
+    const query = raceQuery({ ...start, chosen_dtype: asked && str(asked.chosen_dtype) });
+    link.value = `${location.origin}${location.pathname}?${query}`;
     this.shareBox.hidden = false;
     link.focus();
     link.select();

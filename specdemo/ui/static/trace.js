@@ -5,7 +5,8 @@ import { isEvent, typed, vocabulary } from "./events.js";
 import { traceText } from "./parse.js";
 
 export class Trace {
-  constructor() {
+  constructor(asked = null) {
+    this.asked = asked; // what the page asked for, of a race that runs here
     this.events = []; // as they came, to be saved again
     this.vocab = new Map(); // token id -> its text
     this.start = typed({ kind: "start" });

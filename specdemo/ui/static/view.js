@@ -162,7 +162,7 @@ export class View {
     this.past.add(this.run);
     this.run = run.id;
     this.runs(live);
-    this.trace = new Trace();
+    this.trace = new Trace(live ? this.asked : null);
     this.total = 0;
     this.say("", "status");
     this.player.reset(!run.stepping);
