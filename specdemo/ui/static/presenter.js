@@ -25,12 +25,14 @@ export class Presenter {
   }
 
   onKey(e) {
-    if (e.ctrlKey || e.metaKey || e.altKey || e.repeat || e.target.closest?.(IN_A_FIELD)) return;
+    if (e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
     if (!this.root.checkVisibility()) return;
     const key = e.key.toLowerCase();
-    if (key === "p") this.toggle(!this.isOn);
+    const typed = Boolean(e.target.closest?.(IN_A_FIELD));
+    if (key === "escape" && this.isOn) this.toggle(false);
+    else if (typed) return;
+    else if (key === "p") this.toggle(!this.isOn);
     else if (key === "b" && this.isOn) this.showBlank(this.blank.hidden);
-    else if (key === "escape" && this.isOn) this.toggle(false);
     else return;
     e.preventDefault();
   }
