@@ -62,6 +62,7 @@ class ScriptedEngine:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each answer comes 40 ms late
 
             def log_message(self, *args):
                 pass

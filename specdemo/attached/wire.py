@@ -9,10 +9,12 @@ import asyncio
 import json
 import queue
 import re
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import httpx
@@ -24,6 +26,14 @@ CONNECT, FIRST, NEXT, REPLY = 5.0, 120.0, 30.0, 10.0  # seconds that are waited 
 UNFIT = (400, 413, 422)  # statuses that speak of the request alone
 LOOK = 0.05  # seconds between two looks at Stop
 _ADDRESS = re.compile(r"https?://\S+|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\blocalhost(:\d+)?\b", re.I)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom https trusts, read once: a client of its own for each request would read it anew, which
+    takes as long as many a pass.
+    """
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class Refused(UserError):
@@ -96,7 +106,11 @@ class Endpoint:
     def _client(self) -> httpx.AsyncClient:
         timeout = httpx.Timeout(None, connect=CONNECT, write=NEXT)
         return httpx.AsyncClient(
-            timeout=timeout, trust_env=False, follow_redirects=False, headers=self.headers
+            timeout=timeout,
+            trust_env=False,
+            follow_redirects=False,
+            headers=self.headers,
+            verify=_certificates(),
         )
 
     async def _refusals(self, work: Any) -> None:
