@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from specdemo.__main__ import main
 from specdemo.drafters import METHODS
 from specdemo.engine import race
 from specdemo.errors import UserError
@@ -151,20 +152,23 @@ def test_the_librarys_own_loop_agrees(engine_fp32):
         assert out[0, len(ids) :].tolist() == done(engine, prompt).result["output_ids"]
 
 
-def test_command_line_prints_one_json_object(tmp_path):
+@pytest.mark.parametrize(
+    "process", [pytest.param(True, marks=pytest.mark.slow), False], ids=["process", "here"]
+)
+def test_command_line_prints_one_json_object(engine_bf16, tmp_path, capsys, monkeypatch, process):
     trace = tmp_path / "race.json"
-    run = subprocess.run(
-        [
-            *(sys.executable, "-m", "specdemo", "race", "Say hello.", "--method", "block"),
-            *("--max-new-tokens", "8", "--json", "--trace", str(trace)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stderr
-    result = json.loads(run.stdout.splitlines()[-1])
+    words = ["race", "Say hello.", "--method", "block", "--max-new-tokens", "8", "--json"]
+    words += ["--trace", str(trace)]
+    if process:
+        command = [sys.executable, "-m", "specdemo", *words]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert run.returncode == 0, run.stderr
+        out = run.stdout
+    else:
+        monkeypatch.setattr("specdemo.engine.load_engine", lambda *_, **__: engine_bf16)
+        assert main(words) == 0
+        out = capsys.readouterr().out
+    result = json.loads(out.splitlines()[-1])
     assert {
         "method",
         "pair",

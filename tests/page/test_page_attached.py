@@ -10,7 +10,7 @@ import os
 import pytest
 from scripted_engine import ScriptedEngine
 from test_attached_failures import DRAFT
-from tools import fill, press, serving, state, view_of
+from tools import fill, press, state, view_of
 
 from specdemo.drafters import METHODS
 from specdemo.models.pairs import load_pairs
@@ -22,7 +22,7 @@ SAME = [line.replace('"draft_n":', '"x":').replace('"draft_n_accepted":', '"y":'
 
 
 @pytest.fixture()
-def attached_page(tmp_path, monkeypatch, assets, open_page):
+def attached_page(tmp_path, monkeypatch, assets, serve, open_page):
     """A page whose pair has these endpoints: (page, the speculative one, what must stay secret)."""
     stack = []
 
@@ -35,15 +35,14 @@ def attached_page(tmp_path, monkeypatch, assets, open_page):
         path.write_text(json.dumps({"pairs": {"mine": {"title": "Mine", "engine": engine}}}))
         monkeypatch.setenv("SPECDEMO_MODELS", str(path))
         monkeypatch.setenv("THE_ENGINES_KEY", KEY)
-        context = serving(Backend(), assets, METHODS, load_pairs())
-        url, _ = context.__enter__()
-        stack.extend([(first, None), (second, None), (context, None)])
+        url, _ = serve(Backend(), assets, METHODS, load_pairs())
+        stack.extend((first, second))
         page = open_page(url)
         return page, second, (first.url, second.url, KEY, first.url.removeprefix("http://"))
 
     yield make
-    for context, _ in reversed(stack):
-        context.__exit__(None, None, None)
+    for engine in stack:
+        engine.__exit__()
 
 
 def run(page, prompt="Why is the sky blue?"):
