@@ -38,6 +38,8 @@ SOURCES = (
             "blocks",
             "team",
             "compiled",
+            "one_call",
+            "reads",
             "kernels",
             "lanes",
             "vectors",
