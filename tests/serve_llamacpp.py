@@ -1,5 +1,6 @@
-"""llama.cpp out of the wheel xllamacpp on the loopback: ``serve_llamacpp.py GGUF plain|draft``
-prints its address and serves until its input is closed. ``draft`` drafts with the target itself.
+"""llama.cpp out of the wheel xllamacpp on the loopback: ``serve_llamacpp.py GGUF plain|draft|FILE``
+prints its address and serves until its input is closed. ``draft`` drafts with the target itself,
+FILE is the GGUF of a DFlash drafter.
 """
 
 import os
@@ -15,10 +16,14 @@ def main(path, drafts):
     params.model.path, params.n_ctx, params.n_parallel = path, 1024, 1
     params.cache_ram_mib, params.endpoint_metrics, params.endpoint_slots = 0, True, True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    if drafts:
-        kinds = xlc.common_speculative_type
+    kinds = xlc.common_speculative_type
+    if drafts == "draft":
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
         params.speculative.draft.mparams.path, params.speculative.draft.n_max = path, 5
+    elif drafts != "plain":
+        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_DFLASH]
+        draft = params.speculative.draft
+        draft.mparams.path, draft.n_max, draft.p_min = drafts, 7, 0.0
     server = xlc.Server(params)
     print(server.listening_address, file=out, flush=True)
     sys.stdin.read()
@@ -26,4 +31,4 @@ def main(path, drafts):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] == "draft")
+    main(sys.argv[1], sys.argv[2])
