@@ -54,6 +54,8 @@ class LookupDrafter:
         if context.record:
             notes["why"] = (
                 f"the last {length} tokens occur earlier in the text"
+                if length > 1
+                else "the last token occurs earlier in the text"
                 if length
                 else "the last tokens occur nowhere else in the text"
             )

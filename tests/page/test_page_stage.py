@@ -211,6 +211,17 @@ def test_a_branch_mark_opens_the_tree(exported):
     expect(page.get_by_role("tab", name="Tree")).to_be_in_viewport()
 
 
+def test_a_branch_mark_keeps_the_focus_while_rounds_go_by(exported):
+    page = recorded(exported, "tree", reduced_motion="reduce")
+    page_state(page, "view.openRound(1)")
+    page.locator(".sd-fork").first.focus()
+    rounds = int(page_state(page, "view.trace.rounds.length"))
+    for index in range(rounds):
+        page_state(page, f"view.openRound({index})")
+        expect(page.locator(".sd-block-grid:focus, .sd-fork:focus")).to_have_count(1)
+    assert rounds > 5
+
+
 def test_a_copy_is_quoted(exported):
     page = recorded(exported, "lookup", reduced_motion="reduce")
     page_state(page, "view.openRound(1)")
@@ -233,6 +244,11 @@ def test_share_puts_the_link_on_the_screen(served, open_page):
     link = page.locator("#race-view .sd-link")
     expect(link).to_be_in_viewport()
     assert "method=" in link.input_value()
+    page.get_by_label("show rejected").focus()  # Gradio takes the outline of checkboxes away
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("show rejected")).to_be_focused()
+    expect(page.get_by_label("show rejected")).to_have_css("outline-style", "solid")
     assert state(page, "view.player.root.getBoundingClientRect().bottom <= innerHeight")
 
 

@@ -33,7 +33,12 @@ export class BlockStrip {
     this.time = h("span", { class: "sd-block-time" });
     this.say = h("p", { class: "sd-block-say" });
     this.quote = h("p", { class: "sd-quote", hidden: true });
-    this.grid = h("div", { class: "sd-block-grid", role: "list", "aria-label": "Cells" });
+    this.grid = h("div", {
+      class: "sd-block-grid",
+      role: "list",
+      "aria-label": "Cells",
+      tabindex: -1, // keeps the focus of a branch's mark where a round has none
+    });
     this.root = h(
       "section",
       {
@@ -111,6 +116,7 @@ export class BlockStrip {
     this.root.classList.toggle("sd-block-tall", this.isTall);
     this.grid.classList.toggle("sd-checking", moment.kind === "check");
     this.grid.style.setProperty("--columns", Math.max(columns, 4));
+    const focused = this.cells.findIndex((cell) => cell.contains(document.activeElement));
     while (this.cells.length < columns) this.cells.push(h("div", { role: "listitem" }));
     this.cells.length = columns;
     this.cells.forEach((node, k) =>
@@ -123,6 +129,13 @@ export class BlockStrip {
       ...this.cells,
       ...rows.flatMap((row, r) => thinRow(trace, row, r + 2)),
     );
+    if (focused >= 0) this.refocus(focused);
+  }
+
+  /** The mark of a branch that had the focus is made anew: at that position, or the first one. */
+  refocus(position) {
+    const mark = this.cells[position]?.querySelector(".sd-fork");
+    (mark ?? this.grid.querySelector(".sd-fork") ?? this.grid).focus({ preventScroll: true });
   }
 
   drawQuote({ round, kind }) {
