@@ -25,6 +25,10 @@ from .client import (
 )
 from .wire import Endpoint, Line
 
+# of the newest version first: 0.5.23, an alias of 0.5.15, 0.5.9
+DRAFTED = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
+
 
 class Sglang:
     live = False
@@ -89,6 +93,10 @@ class Sglang:
         )
 
 
+def _first_count(meta: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((found for name in names if (found := count(meta.get(name))) is not None), None)
+
+
 def _finish(tail: Tail, meta: dict[str, Any], total: int | None) -> None:
     reason = record(meta.get("finish_reason"))
     tail.finish = text_of(reason.get("type")) or text_of(meta.get("finish_reason")) or tail.finish
@@ -97,7 +105,6 @@ def _finish(tail: Tail, meta: dict[str, Any], total: int | None) -> None:
     tail.cached = count(meta.get("cached_tokens")) or 0
     if (rounds := count(meta.get("spec_verify_ct"))) is not None:
         tail.rounds = rounds
-        tail.drafted = count(meta.get("spec_num_proposed_drafts"))
-        tail.accepted = count(meta.get("spec_num_correct_drafts"))
+        tail.drafted, tail.accepted = (_first_count(meta, names) for names in (DRAFTED, ACCEPTED))
     latency = number(meta.get("time_to_first_token"))
     tail.ttft = latency if latency is not None else tail.ttft

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "trtllm": (
         "trtllm-serve {model} --host 127.0.0.1 --port {port}",
-        "trtllm-serve {model} --host 127.0.0.1 --port {port} --extra_llm_api_options draft.yaml",
+        "trtllm-serve {model} --host 127.0.0.1 --port {port} --config draft.yaml",
     ),
     "transformers": ("transformers serve {model} --host 127.0.0.1 --port {port}", ""),
 }
@@ -42,7 +42,9 @@ NOTES = {
     "sglang": "The algorithm is DFLASH or DSPARK for a diffusion drafter, STANDALONE for a small"
     " model. Not run by this project, only read.",
     "trtllm": "draft.yaml holds “speculative_config: {{decoding_type: DFlash, max_draft_len:"
-    " {tokens}, speculative_model: DRAFTER}}”. Not run by this project, only read.",
+    " {tokens}, speculative_model: {drafter}}}”, and for counters lines “return_perf_metrics: true”"
+    " and “enable_iter_perf_stats: true”; older versions call the option"
+    " --extra_llm_api_options. Not run by this project, only read.",
     "transformers": "One endpoint is enough: the request switches prompt lookup on, which needs no"
     " drafter.",
 }
@@ -79,7 +81,7 @@ def serve_example_main(args: argparse.Namespace) -> int:
                     config=shlex.quote(config),
                 )
             )
-    print(f"# {NOTES[args.kind].format(tokens=args.tokens)}\n")
+    print(f"# {NOTES[args.kind].format(tokens=args.tokens, drafter=args.drafter)}\n")
     print("# models.yaml, below “pairs:”; see docs/engines.md")
     print(f"  mine:\n    title: My model, served by {args.kind}\n    engine:")
     print(f"      kind: {args.kind}\n      plain: http://127.0.0.1:{PORTS[0]}")
