@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from tiny_models import make_tiny_target
+from tiny_models import make_tiny_target, make_tiny_tokenizer
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,6 +18,7 @@ from specdemo.errors import UserError
 from specdemo.models import decoder, needs, pairs
 from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
 from specdemo.models.linear import Linear
+from specdemo.models.load import load_target
 from specdemo.models.needs import Memory, fits, needs_of, pair_shapes, refuse_too_large
 from specdemo.models.shapes import Shape, listed_shapes, shape_of
 from specdemo.paths import ROOT
@@ -183,6 +184,7 @@ def test_dtypes_are_those_that_can_run_here(monkeypatch):
     assert needs.usable_dtypes(small, [cpu]) == ["bf16", "fp32", "int4"]
     assert needs.usable_dtypes(small, [gpu, cpu]) == ["bf16", "fp32"]
     assert {f.memory.name for f in fits(small, [gpu, cpu])} == {"a GPU"}
+    assert all("computed and not measured" in f.text for f in fits(small, [gpu, cpu]))
     both = [f.memory.name for f in fits(small, [gpu, cpu], everywhere=True) if f.dtype == "bf16"]
     assert both == ["a GPU", "this machine's memory"]
 
@@ -207,7 +209,7 @@ def test_the_command_lists_every_pair_and_fetches_nothing(capsys, monkeypatch, t
     assert main(["models", "--fits"]) == 0
     shown = capsys.readouterr().out
     assert "qwen3-8b\n  bf16: " in shown and "caches of both lanes" in shown
-    assert re.search(r"on a GPU: about \d+.\d GB in bf16, \d", shown)
+    assert re.search(r"on a GPU \(computed, not measured\): about \d+.\d GB in bf16, \d", shown)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +289,25 @@ def test_fusing_weights_keeps_no_second_copy(monkeypatch, product, copies):
         ]
     assert live.now == before + copies * weights and len(fused) == 6
     assert live.peak <= live.now + weights / 6
+
+
+@pytest.mark.parametrize("bits", ["4bit", "8bit"])
+def test_stored_bits_are_what_bitsandbytes_keeps(bits, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    make_tiny_target(layers=2, hidden=512).save_pretrained(tmp_path)
+    make_tiny_tokenizer().save_pretrained(tmp_path)
+    pair = pairs.Pair("tiny", "Tiny", "none", "tiny", ({"path": str(tmp_path)},))
+    held = {}
+    for weight in load_target(pair, bits, "cpu").model.parameters():
+        state = getattr(weight, "quant_state", None)
+        inner = getattr(state, "state2", None)
+        parts = [(weight, "data"), (weight, "SCB"), (state, "absmax"), (inner, "absmax")]
+        for tensor in (getattr(owner, name, None) for owner, name in parts):
+            if tensor is not None:
+                storage = tensor.untyped_storage()
+                held[storage.data_ptr()] = storage.nbytes()
+    found = needs_of(shape_of(tmp_path), {}, bits, "cpu")
+    assert sum(held.values()) == pytest.approx(found.target, rel=0.02)
 
 
 MEASURE = """

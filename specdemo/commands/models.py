@@ -77,7 +77,9 @@ def _print_fits(as_json: bool) -> int:
                 console.print(Text(f"    {parts(fit.needs)}"), soft_wrap=True)
         if memories[0].place == "cpu" and (on_gpu := needs_on_a_gpu(pairs[id])):
             words = ", ".join(f"{gigabytes(n.total)} in {dtype}" for dtype, n in on_gpu.items())
-            console.print(Text(printable(f"  on a GPU: about {words}")), soft_wrap=True)
+            left = "".join(f", its {kind} drafter left out" for kind in each[0].without)
+            line = f"  on a GPU (computed, not measured): about {words}{left}"
+            console.print(Text(printable(line)), soft_wrap=True)
     return 0
 
 

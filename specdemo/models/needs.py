@@ -103,6 +103,7 @@ class Fit:
         if self.needs is None:
             return f"{self.dtype}: its sizes are known once its files are here"
         m, without = self.memory, "".join(f", its {kind} drafter left out" for kind in self.without)
+        without += ", computed and not measured" if m.place == "gpu" else ""
         return (
             f"{self.dtype}: {self.verdict}: about {gigabytes(self.needs.total)}{without}, of"
             f" {gigabytes(m.total)} ({gigabytes(m.free)} free) of {m.name}"
