@@ -78,6 +78,8 @@ class RaceTab:
     def _command(self) -> None:
         """One row: the prompt in one line, which grows when it has the focus, and what runs it."""
         bare: dict[str, Any] = {"container": False, "show_label": False}
+        # lists short enough to see: nothing to type, and no keyboard over a phone's screen
+        listed: dict[str, Any] = bare | {"filterable": False, "min_width": 90}
         self.prompt = gr.Textbox(
             next(iter(EXAMPLES.values())),
             label="Prompt",
@@ -91,16 +93,14 @@ class RaceTab:
             label="Example prompts",
             value="",
             elem_id="example",
-            min_width=90,
-            **bare,
+            **listed,
         )
         self.method = gr.Dropdown(
             [(m.title, name) for name, m in self.methods.items()],
             value=self.default,
             label="Method",
             elem_id="method",
-            min_width=90,
-            **bare,
+            **listed,
         )
         self.run = gr.Button("Run", variant="primary", elem_id="run", min_width=40)
         self.stop = gr.Button("Stop", variant="stop", elem_id="stop", min_width=40)

@@ -4,7 +4,8 @@
 export function closeOnEscape() {
   document.addEventListener("keydown", (e) => {
     const button = document.querySelector("#settings > button");
-    if (e.key !== "Escape" || e.defaultPrevented || !button?.classList.contains("open")) return;
+    if (e.key !== "Escape" || !e.isTrusted || e.defaultPrevented) return;
+    if (!button?.classList.contains("open")) return;
     button.click();
     button.focus();
   });

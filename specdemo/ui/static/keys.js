@@ -10,7 +10,7 @@ const KEYS = [
   ["P", "present: the race alone, in large type"],
   ["B", "while presenting: blank the screen"],
   ["Esc", "end presenting, close what is open"],
-  ["Shift + Enter", "in the prompt: run"],
+  ["Enter", "in the prompt: run; Shift + Enter: a new line"],
   ["arrows, Enter", "in a text: from token to token, open its round"],
 ];
 

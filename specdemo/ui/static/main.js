@@ -1,6 +1,7 @@
 // The two entries: a Gradio component and a page of its own.
 
 import { closeOnEscape } from "./drawer.js";
+import { helpFields } from "./fields.js";
 import { Lesson } from "./lesson.js";
 import { guardNumbers } from "./number_fields.js";
 import { View } from "./view.js";
@@ -15,6 +16,7 @@ export function mountGradio(element, props, server, watch) {
   take();
   if (view.isMain) {
     closeOnEscape();
+    helpFields();
     guardNumbers((text) => view.say(text, "status", true));
   }
   element.specdemo = view; // for a look at the state from outside: console and tests
