@@ -170,6 +170,7 @@ def fake_race(log):
                     number,
                     4,
                     [{"id": i, "source": s} for s, i in tokens],
+                    ["accepted"],
                     draft_seconds=0.001,
                     verify_seconds=0.008,
                     rest_seconds=0.001,

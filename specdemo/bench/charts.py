@@ -52,6 +52,10 @@ def charts(report: Report) -> list[tuple[str, go.Figure]]:
     positions = []
     if any(row["accepted_at"] for row in figures):
         positions = [("How many drafted tokens a round accepts", accepted(report))]
+    if any(row.get("reliability") for row in figures):
+        positions.append(
+            ("How sure the drafter is, and how often it is right", calibration(report))
+        )
     return [
         *peers,
         (
@@ -142,6 +146,43 @@ def accepted(report: Report) -> go.Figure:
         *traces,
         xaxis={"title": "drafted tokens accepted, at least", "dtick": 1},
         yaxis={"title": "share of rounds", "range": [0, 1.02], "tickformat": ".0%"},
+    )
+
+
+def calibration(report: Report) -> go.Figure:
+    """The share accepted of drafted tokens by the drafter's probability, a line a method; on the
+    diagonal it is right as often as it is sure.
+    """
+    traces = []
+    for label, title, color, mark in _titles(report):
+        bins = report["table"][label][ALL].get("reliability", [])
+        if bins:
+            traces.append(
+                go.Scatter(
+                    name=title,
+                    x=[sure for sure, _, _ in bins],
+                    y=[right for _, right, _ in bins],
+                    text=[f"{int(tokens):,} tokens" for _, _, tokens in bins],
+                    mode="lines+markers",
+                    line={"color": color},
+                    marker={"symbol": mark, "size": 7},
+                )
+            )
+    traces.append(
+        go.Scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            line={"dash": "dash", "color": GREY},
+            name="right as often as sure",
+            hoverinfo="skip",
+        )
+    )
+    share = {"range": [0, 1.02], "tickformat": ".0%"}
+    return make_figure(
+        *traces,
+        xaxis={"title": "the drafter's probability of a token", **share},
+        yaxis={"title": "accepted, where its parent was", **share},
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ..events import named
 from ..repetition import DEGENERATE, ECHO, loop_start
 from .intervals import Timed, interval, ratio
+from .reliability import reliability
 from .schema import FewFigures, Figures, Shares
 
 Line = dict[str, Any]
@@ -220,6 +221,7 @@ def summarize(rows: Sequence[Row]) -> Figures:
         "accepted_per_round": _accepted_per_round(rows),
         "accepted_at": accepted_at(rows),
         "cut": cut_share(rows),
+        "reliability": reliability(row.run.get("confidence", []) for row in rows),
         "rows_per_pass": _ratio(
             sum(sum(row.run["rows"]) for row in rows), sum(len(row.run["rows"]) for row in rows)
         ),

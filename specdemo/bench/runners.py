@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..events import Done, Event, Start, Verify, named
+from ..events import Done, DraftMade, Event, Start, Verify, named
 from ..repetition import uniqueness
 from ..request import Request, Sampling
 from .methods import BASELINE, MethodConfig
+from .reliability import Bins, add_round
 
 # the engine brings torch along, which reading a report or a help text need not wait for
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class RunResult:
         totals: (rounds, accepted drafts) where a serving engine does not tell each round, None for
             what it does not tell at all.
         rows: width of the target's pass in every round; empty where it is not told.
+        confidence: how often drafts of each confidence were accepted, see
+            :func:`.reliability.add_round`; empty where nothing has one.
         predicted_seconds: decoding time by the pass costs measured at load and the measured
             drafting time; None where nothing was drafted or no costs are known.
         baseline_ms: milliseconds of the baseline's pass, by the same costs.
@@ -69,6 +72,7 @@ class RunResult:
     accepted: list[int] = field(default_factory=list)
     totals: tuple[int | None, int | None] | None = None
     rows: list[int] = field(default_factory=list)
+    confidence: Bins = field(default_factory=list)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     predicted_seconds: float | None = None
@@ -148,15 +152,22 @@ def collect(events: Iterable[Event]) -> RunResult:
     """
     start: Start | None = None
     rounds: list[Verify] = []
+    confidence: Bins = []
+    draft: DraftMade | None = None
     for event in events:
         if isinstance(event, Start):
             start = event
+        elif isinstance(event, DraftMade):
+            draft = event
         elif isinstance(event, Verify):
             rounds.append(event)
+            if draft is not None:
+                add_round(confidence, draft, event)
+            draft = None
         elif isinstance(event, Done) and start is not None:
             if event.stopped:
                 raise Stopped
-            return _run_result(start, rounds, event)
+            return replace(_run_result(start, rounds, event), confidence=confidence)
     raise RuntimeError("the race ended without its Done event")
 
 

@@ -36,7 +36,7 @@ class Figures(TypedDict):
     ``interval`` is the 95 % bootstrap interval of ``speedup`` over prompts, ``accepted_at[i]`` the
     share of rounds that accepted more than ``i`` drafted tokens, ``unflagged`` the figures without
     answers that are degenerate, end in a loop or copy their prompt; ``cut`` is the share of rounds
-    whose tree did not fit into a pass.
+    whose tree did not fit into a pass; ``reliability`` is of :func:`.reliability.reliability`.
     """
 
     runs: int
@@ -51,6 +51,7 @@ class Figures(TypedDict):
     accepted_per_round: float | None
     accepted_at: list[float]
     cut: NotRequired[float | None]
+    reliability: NotRequired[list[list[float]]]
     rows_per_pass: float | None
     time: Shares | None
     degenerate: float | None
@@ -222,6 +223,7 @@ def check_report(data: Any) -> Report:
         and all(len(pair) == 2 for p in report["prompts"] for pair in p["methods"].values())
         and all(len(row["interval"] or (0, 0)) == 2 for row in _peer_rows(report))
         and all(len(f["interval"] or (0, 0)) == 2 for f in _all_figures(report))
+        and all(len(one) == 3 for f in _all_figures(report) for one in f.get("reliability", ()))
         and all(
             {label, *others} <= labels and all(len(figure) == 3 for figure in others.values())
             for label, others in report["paired"].items()
