@@ -69,6 +69,21 @@ LARGEST = 20_000_000  # parameters
 MORE = {
     "codegen": {"n_head": 4, "rotary_dim": 8},
     "dbrx": {"ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}},
+    "dots1": {"n_shared_experts": 1},
+    "gemma3": {
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        "mm_tokens_per_image": 1,
+    },
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 24},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "smollm3": {"no_rope_layers": [1, 0]},
     "granite": {
         "embedding_multiplier": 1.2,
