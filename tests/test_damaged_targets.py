@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from test_models_load import pair_of
 
 from specdemo.errors import UserError
@@ -62,6 +64,18 @@ def test_a_config_with_an_odd_value(damaged, key, value):
         assert "\n" not in str(error) and len(str(error)) < 500, error
     else:
         assert all(type(id) is int for id in loaded.eos_ids)
+
+
+@pytest.mark.parametrize("name", ["self_attn.q_proj.bias", "self_attn.q_proj_diff.weight"])
+def test_weights_that_the_model_does_not_have(damaged, name):
+    """What was trained with them would write another text without; stored tables change nothing."""
+    file = damaged / "model.safetensors"
+    weights = load_file(file) | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
+    save_file(weights, file, metadata={"format": "pt"})
+    load_target(pair_of(damaged), "fp32", "cpu")
+    save_file(weights | {f"model.layers.0.{name}": torch.ones(64)}, file, {"format": "pt"})
+    with pytest.raises(UserError, match=rf"\(1, for instance model.layers.0.{name}\)"):
+        load_target(pair_of(damaged), "fp32", "cpu")
 
 
 @pytest.mark.parametrize("text", ["[]", '{"text_config": 5}', '{"n_head": "x"}', "[" * 100_000])

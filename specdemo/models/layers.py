@@ -16,13 +16,25 @@ from torch import nn
 from transformers import LlamaConfig, PreTrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .compiled import CompiledLayers, compile_layers
 from .convolution import GroupedConvolution
 from .decoder import DecoderLayer, DecoderShape, WindowCache, rotate, signed_sin
 from .linear import Linear
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+# the types that do not depend on the length of the text, and what each reads
+ROPE_TYPES: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": (
+        *("factor", "low_freq_factor", "high_freq_factor"),
+        "original_max_position_embeddings",
+    ),
+    "yarn": (
+        *("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+        *("original_max_position_embeddings", "truncate"),
+    ),
+}
 Biases = Literal["none", "q, k, v", "q, k, v, o"]
 
 
@@ -202,16 +214,28 @@ class Rope:
     the text.
 
     Raises:
-        UserError: the config asks for another type.
+        UserError: the config asks for another type, or says something that is not read.
     """
 
     def __init__(self, config: Any):
         parameters = dict(config.rope_parameters)
-        if parameters.get("rope_type", "default") not in ROPE_TYPES:
+        kind = parameters.get("rope_type", "default")
+        if not isinstance(kind, str) or kind not in ROPE_TYPES:
             raise UserError(
-                f"The drafter uses rope type {parameters['rope_type']!r}; only"
-                f" {', '.join(ROPE_TYPES)} are supported, so choose another drafter."
+                f"The drafter uses rope type {kind!r}; only {', '.join(ROPE_TYPES)} are supported,"
+                " so choose another drafter."
             )
+        read = ("rope_type", "rope_theta", *ROPE_TYPES[kind])
+        for key, value in parameters.items():
+            if (
+                key not in read
+                and (key, value) != ("partial_rotary_factor", 1)
+                and value is not None
+            ):
+                raise UserError(
+                    f"The drafter's rope has “{key}”: {shown(value)}, which SpecDemo does not"
+                    f" compute for the type {kind}; choose another drafter."
+                )
         shape = LlamaConfig(
             hidden_size=config.num_attention_heads * config.head_dim,
             num_attention_heads=config.num_attention_heads,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ DTYPES = {
     "fp16": torch.float16,
     "float16": torch.float16,
 }
+
+# tables that older checkpoints store and a model makes by itself
+BUFFERS = re.compile(r"inv_freq$|\.(attn|attention)\.(masked_)?bias$|position_ids$")
 
 DAMAGED = (
     "The target's weights in {} are damaged or incomplete ({}); delete that folder to fetch them"
@@ -191,10 +196,24 @@ def _model(
         raise UserError(DAMAGED.format(folder, first_line(error))) from None
     if report["missing_keys"]:
         raise UserError(DAMAGED.format(folder, f"{min(report['missing_keys'])} is missing"))
+    _refuse_extra(report["unexpected_keys"], folder, config)
     bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
     if bad:
         raise UserError(DAMAGED.format(folder, f"{bad} has values that are not finite"))
     return model.eval().requires_grad_(False)
+
+
+def _refuse_extra(names: Iterable[str], folder: Path, config: Any) -> None:
+    """Raises UserError: the files hold weights that the model of this config does not have, so it
+    is not what they were made for.
+    """
+    extra = sorted(name for name in names if not BUFFERS.search(name))
+    if extra:
+        raise UserError(
+            f"The target's weights in {folder} hold what a model of type “{config.model_type}” does"
+            f" not have ({len(extra)}, for instance {extra[0]}), so they were made for another"
+            " computation; choose another target."
+        )
 
 
 def check_bits(quantized: str) -> None:
