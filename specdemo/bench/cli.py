@@ -30,7 +30,7 @@ from ..drafters import METHODS
 from ..errors import UserError
 from ..files import locked_output_dir
 from ..models.served import METHOD
-from ..prompts import ALL, HELD_OUT, Prompt, load_suite
+from ..prompts import ALL, HELD_OUT, Prompt, PromptFile, load_suite
 from ..request import LAST_SEED, Request, Sampling
 from .html import NONE, number, percent, save_html
 from .measure import WARM_UP, measure
@@ -138,17 +138,8 @@ def bench_main(args: argparse.Namespace) -> int:
         raise UserError("Peers are compared by greedy decoding; leave --temperature at 0.")
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
     check_methods(pair, configs, sampling, args)
-    plan = BenchPlan(
-        suite=suite.name,
-        sha256=suite.sha256,
-        prompts=len(prompts),
-        pair=_named(pair, args.drafter),
-        methods=tuple(config.label for config in configs) or (METHOD,),
-        repeats=args.repeats,
-        max_new_tokens=args.max_new_tokens,
-        sampling=sampling.to_dict(),
-        peers=peers,
-    )
+    labels = tuple(config.label for config in configs) or (METHOD,)
+    plan = plan_of(args, suite, pair, labels, sampling, peers)
     out = Path(args.out)
     with locked_output_dir(out):
         lines, code = _measure(pair, args, configs, sampling, prompts, plan)
@@ -164,6 +155,28 @@ def bench_main(args: argparse.Namespace) -> int:
         " page)"
     )
     return code
+
+
+def plan_of(
+    args: argparse.Namespace,
+    suite: PromptFile,
+    pair: Pair,
+    methods: tuple[str, ...],
+    sampling: Sampling,
+    peers: tuple[str, ...] = (),
+) -> BenchPlan:
+    """What a command line asks to be measured of ``methods``, by their labels."""
+    return BenchPlan(
+        suite=suite.name,
+        sha256=suite.sha256,
+        prompts=len(suite.first(args.limit)),
+        pair=_named(pair, args.drafter),
+        methods=methods,
+        repeats=args.repeats,
+        max_new_tokens=args.max_new_tokens,
+        sampling=sampling.to_dict(),
+        peers=peers,
+    )
 
 
 def _named(pair: Pair, drafter: str | None) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from ..events import Roofline
 from ..hardware import clock_now
+from ..models.shapes import cache_values
 from .step import AnyTarget
 from .target import Target
 
@@ -81,7 +82,7 @@ def roofline(target: AnyTarget, speeds: Speeds | None, context: int) -> Roofline
     for layer in target.layers:
         products += [layer.qkv, layer.out, layer.gate_up, layer.down]
     item = torch.empty(0, dtype=target.dtype).element_size()
-    values = 2 * layers * shape.kv_heads * shape.head_dim  # keys and values of a token
+    values = cache_values(layers, shape.kv_heads, shape.head_dim)
     attention = 4 * layers * shape.heads * shape.head_dim * context
     return {
         "pass_bytes": sum(product.stored_bytes for product in products) + values * item * context,

@@ -137,31 +137,43 @@ class DsparkPairs:
         before: torch.Tensor,
         vocab_ids: torch.Tensor | None,
     ) -> Followed:
-        """See :class:`PairHead`. The chain of likeliest tokens is that of the published code: every
-        token of the vocabulary is looked at.
+        """See :class:`PairHead`. From left to right, as the chain of likeliest tokens, for which
+        every token of the vocabulary is looked at, as in the published code, is always among the
+        candidates of a slot: what follows these says how it goes on.
         """
 
         def target(columns: torch.Tensor) -> torch.Tensor:
             return columns if vocab_ids is None else vocab_ids[columns]
 
-        # 1) from left to right, the likeliest token behind the one before
-        rows: list[torch.Tensor] = []
-        chain: list[torch.Tensor] = []
-        tokens: list[torch.Tensor] = []
         known = dict(zip(starts, before.split(1), strict=True))
+        chain: list[torch.Tensor] = []
+        tokens: list[torch.Tensor] = []  # before each slot of the chain
+        columns: list[torch.Tensor] = []
+        alone: list[torch.Tensor] = []
+        behind: list[torch.Tensor] = []  # [P, Vd] of each slot but the first
         for slot in range(len(hidden)):
-            token = known[slot] if slot in known else target(chain[-1])
-            row = logits[slot : slot + 1] + self._bias(token, hidden[slot : slot + 1])
-            chain.append(row.argmax(-1))
+            row, state = logits[slot : slot + 1], hidden[slot : slot + 1]
+            if slot:
+                behind.append(row + self._bias(target(columns[-1][0]), state))
+            if slot in known:
+                token = known[slot]
+                row = row + self._bias(token, state)
+                choice = row.argmax(-1)
+            else:
+                token = target(chain[-1])
+                place = (columns[-1] == chain[-1]).int().argmax(-1)
+                choice = behind[-1].index_select(0, place).argmax(-1)
+            chain.append(choice)
             tokens.append(token)
-            rows.append(row if slot in known else logits[slot : slot + 1])
-        # 2) candidates by themselves (a start behind its token), the chain's among them
-        alone, columns = with_chain(torch.cat(rows), torch.cat(chain), self.candidates)
-        # 3) what follows them
-        inner = target(columns[:-1])
-        scores = logits[1:, None] + self._bias(inner, hidden[1:, None])
+            for kept, new in zip(
+                (alone, columns), with_chain(row, choice, self.candidates), strict=True
+            ):
+                kept.append(new)
+        rows = columns[0].shape[-1]
+        scores = torch.stack(behind) if behind else logits.new_empty(0, rows, logits.shape[-1])
         probs, after = scores.softmax(-1).topk(min(KEPT, scores.shape[-1]), -1)
-        return Followed(columns, alone, after, probs, self._confidence(hidden, torch.cat(tokens)))
+        confidence = self._confidence(hidden, torch.cat(tokens))
+        return Followed(torch.cat(columns), torch.cat(alone), after, probs, confidence)
 
     def _confidence(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor | None:
         if self.proj is None:

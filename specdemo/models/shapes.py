@@ -32,6 +32,11 @@ HEADS = ("lm_head", "embed_out", "output_layer.linear", "transformer.ff_out")
 LARGEST_HEADER = 100_000_000  # bytes, as the library's own limit
 
 
+def cache_values(layers: int, kv_heads: int, head_dim: int) -> int:
+    """Numbers that the keys and values of one token are."""
+    return 2 * layers * kv_heads * head_dim
+
+
 class Shape(BaseModel):
     """Sizes of a network.
 
@@ -63,7 +68,7 @@ class Shape(BaseModel):
 
     def cache_bytes(self, slots: int, itemsize: int) -> int:
         """Keys and values of one sequence."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * slots * itemsize
+        return cache_values(self.layers, self.kv_heads, self.head_dim) * slots * itemsize
 
 
 def shape_of(folder: Path) -> Shape | None:

@@ -17,12 +17,12 @@ from ...errors import UserError
 from ...files import locked_output_dir
 from ...prompts import HELD_OUT, PromptFile, load_suite
 from ...request import Sampling
-from ..cli import check_methods, progress_bar
+from ..cli import check_methods, plan_of, progress_bar
 from ..html import number
 from ..measure import measure
 from ..methods import MethodConfig, parse_methods
 from ..runners import make_runners
-from ..runs_file import RUNS, BenchPlan, Line, resume
+from ..runs_file import RUNS, Line, resume
 from .page import save_page
 from .points import own_sweep
 from .presets import PRESETS, preset
@@ -106,16 +106,7 @@ def _measure(
     with phases() as say:
         engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
     for temperature, (sampling, configs) in groups.items():
-        plan = BenchPlan(
-            suite=suite.name,
-            sha256=suite.sha256,
-            prompts=len(prompts),
-            pair=f"{pair.id} with the drafter in {args.drafter}" if args.drafter else pair.id,
-            methods=tuple(config.label for config in configs),
-            repeats=args.repeats,
-            max_new_tokens=args.max_new_tokens,
-            sampling=sampling.to_dict(),
-        )
+        plan = plan_of(args, suite, pair, tuple(config.label for config in configs), sampling)
         out = Path(args.out) / f"temperature-{temperature:g}"
         try:
             with progress_bar() as on_progress:
