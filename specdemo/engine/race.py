@@ -173,7 +173,7 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
         )
     if wanted > room:
         return room, (
-            f"Only {room} new tokens fit behind this prompt, so the limit was lowered from"
+            f"Only {room} new token{'s fit' if room > 1 else ' fits'} behind this prompt, so the limit was lowered from"
             f" {wanted}."
         )
     return wanted, None

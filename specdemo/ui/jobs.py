@@ -103,7 +103,9 @@ def make_job(
     Raises:
         UserError: it cannot run here.
     """
-    prompt = form.prompt if isinstance(form.prompt, str) else ""
+    prompt = form.prompt or ""
+    if not isinstance(prompt, str):
+        raise UserError(f"The prompt must be text, not {shown(prompt)}.")
     new_tokens, temperature, top_p, seed = (
         _number(value) for value in (form.new_tokens, form.temperature, form.top_p, form.seed)
     )

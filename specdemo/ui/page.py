@@ -95,6 +95,7 @@ def launch_options(demo: Page) -> dict[str, Any]:
         "ssr_mode": False,
         "max_file_size": 1,  # nothing is uploaded; HttpLimits refuses the route as well
         "run_history": False,
+        "enable_monitoring": False,  # each visit of its address would write a key into the log
         # one holds 0.2 MB and nothing that a page needs: its ticket is the server's
         "state_session_capacity": SESSIONS,
         "i18n": gr.I18n(en={"common.complete": "Complete"}),  # Gradio says the bare key

@@ -82,6 +82,7 @@ def shared(assets):
     [
         ([], "prompt is empty"),
         ([{"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}], "cannot be read"),
+        ([["Hi"]], "prompt must be text, not ['Hi']"),
         (["Hi", "x" * 5000], "no method"),
         (["Hi", "block", "many"], "must be numbers"),
         (["Hi", "block", 8, 0, 1, 0, "match", "fake", [1]], "by name"),
@@ -118,7 +119,9 @@ def test_requests_that_fit_nothing_leave_nothing_in_the_log(page, capfd):
     ]
     assert [r.status_code for r in wrong] == [400, 400, 400, 404, 500, 400, 400, 400, 400]
     assert all("Traceback" not in r.text and len(r.text) < 500 for r in wrong)
-    assert capfd.readouterr().err == ""
+    assert api.http.get("/monitoring").status_code != 200  # Gradio's would print a key
+    said = capfd.readouterr()
+    assert said.err == "" and "Monitoring" not in said.out
 
 
 def test_asking_for_answers_that_are_not_there_leaves_nothing_in_the_log(shared, capfd):
