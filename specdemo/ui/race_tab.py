@@ -16,6 +16,10 @@ from .messages import Error, Events, Run, pack
 from .pair_parts import PairParts
 from .server import Server, session_of
 
+SERVED = (
+    "An engine serves this pair: it drafts by its own method and accepts by its own rule; the"
+    " method chosen here does nothing."
+)
 FIRST = ("best", "d2sd", "specdiff", "block")  # which method, and which recording, is shown first
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 AT_ONCE = QUIET | {"queue": False, "trigger_mode": "multiple"}
@@ -46,7 +50,9 @@ class RaceTab:
             with gr.Accordion("Settings", open=False, elem_id="settings"):
                 self._settings()
         with gr.Row(elem_id="words"):
-            self.explain = gr.Markdown(self.methods[self.default].explain, elem_id="explain")
+            self.explain = gr.Markdown(
+                self._explained(self.first_pair, self.default), elem_id="explain"
+            )
             self.status = gr.Markdown("", elem_id="status")
         self.view = race_view(
             first_recording(server),
@@ -205,11 +211,16 @@ class RaceTab:
         if self.measure.visible:
             self.measure.click(self.server.measure_again, self.pair, self.status, **QUIET)
 
+    def _explained(self, pair: str, name: str) -> str:
+        """What drafts for this pair: the method, or the engine that serves it."""
+        found = self.server.pairs.get(pair)
+        return self.methods[name].explain if found is None or found.engine is None else SERVED
+
     def _on_choices(self) -> None:
-        def on_method(name: str) -> list[Any]:
+        def on_method(name: str, pair: str) -> list[Any]:
             method = self.methods[name]
             return [
-                method.explain,
+                self._explained(pair, name),
                 gr.update(choices=rule_choices(method), value=method.rules[0]),
                 *self.controls.show(name),
             ]
@@ -226,7 +237,9 @@ class RaceTab:
         self.against.input(on_against, self.against, self.against_params, **QUIET, queue=False)
         self.example.input(on_example, self.example, self.prompt, **QUIET, queue=False)
         outputs = [self.explain, self.rule, *self.controls.groups.values()]
-        self.method.input(on_method, self.method, outputs, **QUIET, queue=False)
+        self.method.input(on_method, [self.method, self.pair], outputs, **QUIET, queue=False)
+        chosen = [self.pair, self.method]
+        self.pair.input(self._explained, chosen, self.explain, **QUIET, queue=False)
         gr.on(
             [self.pair.input, self.method.input, self.pair_parts.dtype.input],
             on_pair,
@@ -281,8 +294,10 @@ class RaceTab:
         rule, explain, groups = gr.skip(), gr.skip(), [gr.skip()] * len(self.controls.groups)
         if "method" in link or "rule" in link:
             rule = gr.update(choices=rule_choices(method), value=link.get("rule", method.rules[0]))
+        if "method" in link or "pair" in link:
+            explain = self._explained(link.get("pair", self.first_pair), name)
         if "method" in link:
-            explain, groups = method.explain, self.controls.show(name)
+            groups = self.controls.show(name)
         news = gr.skip()
         if wrong:
             news = Error(

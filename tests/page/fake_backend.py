@@ -25,8 +25,8 @@ METHODS = {
     for n in NAMES
 }
 PAIRS = {
-    "fake": SimpleNamespace(title="A made-up pair", dtypes=("bf16", "int4")),
-    "slow": SimpleNamespace(title="Another pair", dtypes=("bf16",)),
+    "fake": SimpleNamespace(title="A made-up pair", dtypes=("bf16", "int4"), engine=None),
+    "slow": SimpleNamespace(title="Another pair", dtypes=("bf16",), engine=None),
 }
 
 

@@ -62,6 +62,11 @@ def test_both_lanes_and_a_badge_that_promises_nothing(attached_page, tmp_path):
         expect(view.locator(f".sd-lane-{lane} .sd-count")).to_have_text("40")
     ids = state(page, "[view.trace.ar.map((t) => t.id), view.trace.spec.map((t) => t.id)]")
     assert ids[0] == ids[1] and len(ids[0]) == 40
+    expect(page.locator("#explain")).to_contain_text("An engine serves this pair")
+    assert view.locator(".sd-phases li").all_inner_texts() == ["draft", "verify", "keep"]
+    assert not view.locator(".sd-block-time").inner_text(), "no engine tells a round's parts"
+    assert view.locator(".sd-tab:visible").all_inner_texts() == ["Tree"]
+    assert "Where a round's time goes" not in view.inner_text()
     assert "identical" not in view.inner_text() and "llama.cpp b11549" in page.content()
     found = [page.content(), view.inner_text(), json.dumps(state(page, "view.trace.events"))]
     for name in ("Download trace", "Download as web page"):

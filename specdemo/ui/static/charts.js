@@ -68,13 +68,10 @@ function speedupChart(trace, rounds) {
   curve(plot, points, "sd-l-spec");
   return figure(
     "chart-speedup",
-    "Speed-up: measured and predicted",
+    trace.start?.engine ? "Speed-up" : "Speed-up: measured and predicted",
     speedupNote(last, predicted.at(-1)),
     plot.svg,
-    [
-      ["sd-l-spec", "measured"],
-      ["sd-l-guess", "predicted"],
-    ],
+    [["sd-l-spec", "measured"], ...(trace.start?.engine ? [] : [["sd-l-guess", "predicted"]])],
   );
 }
 
@@ -287,7 +284,7 @@ export class Charts {
         speedupChart(trace, rounds),
         tokensPerRound(trace, rounds),
         acceptanceChart(trace, rounds),
-        timeChart(trace, rounds),
+        trace.start?.engine ? null : timeChart(trace, rounds), // an engine tells no parts of it
         predictedChart(trace, rounds),
         rooflineChart(trace),
         lengthChart(trace, rounds),

@@ -97,7 +97,7 @@ export class RoundView {
   onTabKey(e) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
     if (!by) return;
-    const names = Object.keys(VIEWS);
+    const names = Object.keys(VIEWS).filter((name) => !this.tabs[name].hidden);
     const next = names[(names.indexOf(this.active()) + by + names.length) % names.length];
     this.choose(next);
     this.tabs[next].focus();
@@ -111,8 +111,14 @@ export class RoundView {
     this.view.draw();
   }
 
+  /** Of a serving engine's rounds the drafts alone are told: no steps and no candidates. */
+  get isServed() {
+    return Boolean(this.view.trace.start?.engine);
+  }
+
   /** The name of the view on screen. */
   active() {
+    if (this.isServed) return "tree";
     if (this.tab) return this.tab;
     const { draft, frames } = this.round || { draft: null, frames: null };
     if (draft) {
@@ -174,6 +180,7 @@ export class RoundView {
     for (const [name, button] of Object.entries(this.tabs)) {
       button.setAttribute("aria-selected", String(name === active));
       button.tabIndex = name === active ? 0 : -1;
+      button.hidden = this.isServed && name !== "tree";
     }
     this.body.setAttribute("aria-label", VIEWS[active].label);
     this.drawBody(round ? this.content(active, round, stage, upto) : []);

@@ -88,7 +88,8 @@ export class BlockStrip {
     this.key = key;
     this.title.textContent = `Round ${round.index + 1} of ${trace.rounds.length}`;
     this.say.textContent = stripWords(trace, moment);
-    this.time.textContent = kind === "verdict" ? costWords(trace, round) : "";
+    this.time.textContent =
+      kind === "verdict" && !trace.start.engine ? costWords(trace, round) : "";
     this.drawPhases(moment);
     this.drawCells(moment);
     this.drawQuote(moment);

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { boxed, percent, plural, spoken } from "./format.js";
 
+const UNNAMED = -1; // a draft that a serving engine does not name
 const VERDICTS = {
   accepted: ["✓", "kept"],
   rejected: ["✗", "rejected"],
@@ -22,9 +23,11 @@ export function anchorCell(trace, round, name) {
   );
 }
 
+const named = (cell) => cell !== null && cell.id !== null && cell.id !== UNNAMED;
+
 /** Makes `node` the cell at position k: a guess, a verdict, or the target's `own` token. */
 export function dressCell(node, trace, cell, own, k) {
-  const word = cell && cell.id !== null ? boxed(trace.word(cell.id), 16) : "";
+  const word = named(cell) ? boxed(trace.word(cell.id), 16) : "";
   const shown = own ? boxed(own.text || trace.word(own.id), 16) : word;
   const [mark, verdict] = own ? OWN[own.source] : (VERDICTS[cell?.verdict] ?? ["", ""]);
   const { conf, alternatives } = cell ?? { conf: null, alternatives: 0 };

@@ -187,7 +187,7 @@ export function draftInFront(moment) {
 export function quotation(trace, round) {
   const { draft } = round;
   if (!draft || !draft.tokens.length || isBranching(draft)) return null;
-  if (!draft.origin.every((from) => from === "ngram" || from === "copy")) return null;
+  if (!isCopied(draft)) return null;
   const words = draft.tokens.map((id) => trace.word(id));
   const written = trace.spec.slice(0, round.first).map((token) => token.text);
   const text = `${trace.start.prompt}\n${written.join("")}`;
@@ -205,10 +205,14 @@ export function quotation(trace, round) {
   return null;
 }
 
+/** Whether all of a draft continues an n-gram of the text so far. */
+export const isCopied = (draft) =>
+  draft.origin.every((from) => from === "ngram" || from === "copy");
+
 /** Names of the phases of this round in order, and which is on screen: {names, at}. */
 export function phases({ round, kind }) {
   const { frames, draft } = round;
-  const copies = draft && draft.tokens.length > 0 && !frames.length;
+  const copies = draft && draft.tokens.length > 0 && isCopied(draft);
   const start = frames.length
     ? isChainOfPasses(frames)
       ? ["draft"]

@@ -3,7 +3,7 @@
 import { isBranching } from "./draft_tree.js";
 import { boxed, plural } from "./format.js";
 import { MARKOV_HEAD } from "./round_summary.js";
-import { isChainOfPasses } from "./strip_model.js";
+import { isChainOfPasses, isCopied } from "./strip_model.js";
 
 /** A sentence about a moment of `momentOf`. */
 export function stripWords(trace, moment) {
@@ -45,8 +45,7 @@ function stepWords({ round, upto }) {
 
 function draftWords({ draft }, n) {
   if (!n) return "Nothing is drafted: the target decodes one token.";
-  if (draft.origin.every((from) => from === "ngram" || from === "copy"))
-    return `${plural(n, "token")} copied from earlier text.`;
+  if (isCopied(draft)) return `${plural(n, "token")} copied from earlier text.`;
   return `${plural(n, "token")} proposed${isBranching(draft) ? " in a tree" : ""}.`;
 }
 
