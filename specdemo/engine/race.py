@@ -172,9 +172,9 @@ def _fit(engine: Engine, prompt_ids: list[int], wanted: int) -> tuple[int, str |
             f" most {len(prompt_ids) + room} with this target; shorten it."
         )
     if wanted > room:
+        fit = "token fits" if room == 1 else "tokens fit"
         return room, (
-            f"Only {room} new token{'s fit' if room > 1 else ' fits'} behind this prompt, so the limit was lowered from"
-            f" {wanted}."
+            f"Only {room} new {fit} behind this prompt, so the limit was lowered from {wanted}."
         )
     return wanted, None
 
