@@ -11,6 +11,7 @@ computes something else. On a CPU compiled code runs between the products of the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,7 +86,61 @@ def tree_rows(cache: KVCache, parent: list[int], width: int) -> tuple[list[int],
     return depth, seen
 
 
-class Target:
+class TreePasses(ABC):
+    """What both kinds of targets share."""
+
+    @abstractmethod
+    def run(
+        self,
+        cache: KVCache,
+        ids: list[int],
+        positions: torch.Tensor,
+        seen: torch.Tensor,
+        taps: tuple[int, ...] = (),
+        attention: AttentionKind = "layout_invariant",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """One pass: logits ``[w, V]`` of all rows, and the taps.
+
+        Args:
+            positions: ``[w]``; seen: ``[w, w]`` bool, which rows each row sees; both on the host.
+        """
+
+    def verify(
+        self,
+        cache: KVCache,
+        anchor: int,
+        tokens: list[int],
+        parent: list[int],
+        width: int,
+        taps: tuple[int, ...] = (),
+        attention: AttentionKind = "layout_invariant",
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps,
+        from one pass of ``width`` rows.
+
+        Nothing is committed. Rows past ``n`` are padding: they write to slots past every live row
+        and no live row sees them.
+
+        Args:
+            tokens, parent: the draft's nodes, each after its parent; parent -1 is the anchor.
+            taps: as in :meth:`Target.prefill`.
+            attention: ``layout_invariant`` gives a tree's rows the very bits of plain decoding,
+                ``masked`` is the fastest for one row, ``cascade`` is D²SD's (in the
+                general step as exact as everything else).
+
+        Raises:
+            ValueError: the rows do not fit the width or the cache, or the draft is too deep to be
+                exact.
+        """
+        n = len(tokens)
+        depth, seen = tree_rows(cache, parent, width)
+        ids = [anchor, *tokens] + [anchor] * (width - n - 1)
+        positions = torch.tensor(depth).add_(cache.length)
+        logits, features = self.run(cache, ids, positions, seen, taps, attention)
+        return logits[: n + 1], None if features is None else features[: n + 1]
+
+
+class Target(TreePasses):
     """A decoder of the Llama family (Llama, Mistral without window, Qwen2, Qwen3, SmolLM) ready to
     verify.
 
@@ -203,40 +258,21 @@ class Target:
         cache.length += n
         return hidden[n - 1 : n], hidden[:0] if features is None else features[:n]
 
-    def verify(
+    def run(
         self,
         cache: KVCache,
-        anchor: int,
-        tokens: list[int],
-        parent: list[int],
-        width: int,
+        ids: list[int],
+        positions: torch.Tensor,
+        seen: torch.Tensor,
         taps: tuple[int, ...] = (),
         attention: AttentionKind = "layout_invariant",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits ``[n + 1, V]`` after the anchor and after each of the ``n`` nodes, and their taps,
-        from one pass of ``width`` rows.
-
-        Nothing is committed. Rows past ``n`` are padding: they write to slots past every live row
-        and no live row sees them.
-
-        Args:
-            tokens, parent: the draft's nodes, each after its parent; parent -1 is the anchor.
-            taps: as in :meth:`prefill`.
-            attention: ``layout_invariant`` gives a tree's rows the very bits of plain decoding,
-                ``masked`` is the fastest for one row, ``cascade`` is D²SD's.
-
-        Raises:
-            ValueError: the rows do not fit the width or the cache, or the draft is too deep to be
-                exact.
-        """
-        n = len(tokens)
-        depth, seen = tree_rows(cache, parent, width)
-        ids = self._ids([anchor, *tokens] + [anchor] * (width - n - 1))
-        positions = torch.tensor(depth).add_(cache.length).clamp_(max=self.max_positions - 1)
+        """See :class:`TreePasses`."""
+        positions = positions.clamp_(max=self.max_positions - 1)
         hidden, features = self._forward(
-            cache, ids, positions, seen.to(self.device), taps, attention, compiled=True
+            cache, self._ids(ids), positions, seen.to(self.device), taps, attention, compiled=True
         )
-        return self.head(hidden)[: n + 1], None if features is None else features[: n + 1]
+        return self.head(hidden), features
 
     def _ids(self, ids: list[int]) -> torch.Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)

@@ -22,7 +22,7 @@ from .decoder import DecoderLayer, KVCache, rms_norm
 from .jobs import like_of
 from .linear import Linear
 from .one_call import WholePass
-from .reads import LANES, Reads, hide, lanes
+from .reads import LANES, PassRows, Reads, hide, lanes
 
 PassKind = Literal["compiled", "eager"]
 
@@ -45,16 +45,8 @@ class LayerAddresses(NamedTuple):
 class _Pass:
     """Buffers of one pass, and its steps; shapes as in :mod:`.kernels`."""
 
-    def __init__(
-        self,
-        layers: CompiledLayers,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        cache: KVCache,
-        start: int,
-        reads: Reads,
-    ):
+    def __init__(self, layers: CompiledLayers, rows_in: PassRows):
+        x, cos, sin, cache, start, reads = rows_in
         first = layers.layers[0]
         s = first.shape
         self.of, self.x, self.cache, self.reads = layers, x, cache, reads
@@ -188,9 +180,10 @@ class CompiledLayers:
             Rows ``[n, H]`` after the final norm, and the taps side by side ``[n, len(taps) * H]``,
             or None without any.
         """
+        rows = PassRows(x.contiguous(), cos, sin, cache, start, reads)
         if self._whole is not None:
-            return self._whole(x.contiguous(), cos, sin, cache, start, reads, taps)
-        one = _Pass(self, x.contiguous(), cos, sin, cache, start, reads)
+            return self._whole(rows, taps)
+        one = _Pass(self, rows)
         delta: Tensor | None = None
         outputs: dict[int, Tensor] = {}
         for layer, at in zip(self.layers, self._addresses, strict=True):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .blocks import pair_sums
-from .decoder import DecoderLayer, KVCache
+from .decoder import DecoderLayer
 from .jobs import run
-from .reads import LANES, Reads, lanes
+from .reads import LANES, PassRows, Reads, lanes
 
 TAP = 5  # of a layer's numbers in whole_pass: where its output goes
 
@@ -39,19 +39,11 @@ class WholePass:
         halves = {l.down.in_features % LANES for l in layers}
         return halves == {0} and all(product.blocks is not None for product in products)
 
-    def __call__(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        cache: KVCache,
-        start: int,
-        reads: Reads,
-        taps: Sequence[int] = (),
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, rows: PassRows, taps: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
         """As :meth:`.compiled.CompiledLayers.__call__`."""
         from .whole_pass import LAYER_FIELDS, STAGES
 
+        x, cos, sin, cache, start, reads = rows
         s, n, size, inner = self._shape, len(x), x.shape[1], self._inner
         layers, lanes_of_all = self._layers, lanes(s.heads // s.kv_heads * n)
         attended = s.heads * s.head_dim

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .decoder import KVCache
+
 LANES = 16  # as in kernels, which is imported only where it is used
 
 
@@ -34,6 +36,23 @@ class Reads(NamedTuple):
     far_end: int = 0
     far: Tensor | None = None
     no_far: Tensor | None = None
+
+
+class PassRows(NamedTuple):
+    """The rows of one compiled pass.
+
+    Attributes:
+        x: ``[n, H]`` embedded rows, overwritten.
+        cos, sin: ``[n, 1, D]`` or ``[n, D]``, as for :class:`.decoder.DecoderLayer`.
+        start: the slot of the first row; the rows' keys and values are stored from there on.
+    """
+
+    x: Tensor
+    cos: Tensor
+    sin: Tensor
+    cache: KVCache
+    start: int
+    reads: Reads
 
 
 def lanes(rows: int) -> int:

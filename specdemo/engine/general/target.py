@@ -15,7 +15,7 @@ from ...errors import UserError
 from ...models.compiled import PassKind
 from ...models.decoder import KVCache, whole_steps
 from ..attention import AttentionKind
-from ..target import BUCKETS, bucket, chunks, tree_rows
+from ..target import BUCKETS, TreePasses, bucket, chunks
 from .attention import NAME, RUNNING, Pass, Watch
 from .cache import ModelCache
 from .products import use_row_products
@@ -26,7 +26,7 @@ WINDOW_IN_CACHE = ("moshi",)
 SWITCHES = {"_attn_implementation_internal": NAME, "_experts_implementation_internal": "eager"}
 
 
-class GeneralTarget:
+class GeneralTarget(TreePasses):
     """Any causal language model of transformers whose attention and masks go through the library's
     interfaces, with the methods of :class:`..target.Target`.
 
@@ -89,24 +89,6 @@ class GeneralTarget:
         cache.length += n
         return logits, logits[:0] if features is None else features[:n]
 
-    def verify(
-        self,
-        cache: KVCache,
-        anchor: int,
-        tokens: list[int],
-        parent: list[int],
-        width: int,
-        taps: tuple[int, ...] = (),
-        attention: AttentionKind = "layout_invariant",
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As :meth:`..target.Target.verify`; a cascade is as exact as everything else."""
-        n = len(tokens)
-        depth, seen = tree_rows(cache, parent, width)
-        ids = [anchor, *tokens] + [anchor] * (width - n - 1)
-        positions = torch.tensor(depth).add_(cache.length)
-        logits, features = self.run(cache, ids, positions, seen, taps, attention)
-        return logits[: n + 1], None if features is None else features[: n + 1]
-
     def run(
         self,
         cache: KVCache,
@@ -118,10 +100,10 @@ class GeneralTarget:
         last: int | None = None,
         watch: Watch | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One pass: logits of all rows, or ``[1, V]`` of row ``last``, and the taps.
+        """See :class:`..target.TreePasses`.
 
         Args:
-            positions: ``[w]``; seen: ``[w, w]`` bool, both on the host.
+            last: the logits ``[1, V]`` of that row alone are wanted.
             watch: see :class:`.attention.Pass`.
         """
         assert isinstance(cache, ModelCache)
