@@ -28,6 +28,7 @@ STREAMS = [
     and len(capture["events"]) > 3
     and "err" not in name
 ]
+STOPPED = [n for n, c in CAPTURES.items() if c["closed_by_us"] and n.split("_")[0] in KIND]
 SPECULATIVE = [name for name in STREAMS if "plain" not in name]
 
 
@@ -127,9 +128,7 @@ def test_a_recorded_plain_stream_becomes_a_trace(name):
     assert written(events)["ar"] == done.ar_text and done.result["spec"] is None
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, c in CAPTURES.items() if c["closed_by_us"] and n.split("_")[0] in KIND]
-)
+@pytest.mark.parametrize("name", STOPPED)
 def test_what_a_stopped_stream_had_brought_is_kept(name):
     """The recording ends where the client closed it; here the server holds the line there."""
     kind, cancel = KIND[name.split("_")[0]], threading.Event()

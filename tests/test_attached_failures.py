@@ -20,6 +20,7 @@ from specdemo.traces import dump_trace, parse_trace
 
 PLAIN = captured("llamacpp_b11549_plain_rep")
 DRAFT = captured("llamacpp_b11549_draft_native")
+REFUSALS = [name for name, capture in CAPTURES.items() if capture["status"] != 200]
 
 
 def ended(events_of, kept=None):
@@ -53,11 +54,7 @@ def test_a_closed_port():
             attach("there", Served("vllm", first.url, gone))
 
 
-@pytest.mark.parametrize(
-    "name", ["llamacpp_b11549_err_auth", "vllm_0.32.0_err_auth", "llamacpp_b11549_err_json",
-    "llamacpp_b11549_err_ctx", "vllm_0.32.0_err_long", "vllm_0.32.0_err_model",
-    "vllm_0.32.0_err_param"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", REFUSALS)
 def test_a_recorded_refusal(name):
     capture = CAPTURES[name]
     kind = "vllm" if "vllm" in name else "llama.cpp"

@@ -4,15 +4,18 @@ nobody's else.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from scripted_engine import ScriptedEngine, captured, plain_vllm
 from test_attached import run, written
-from test_attached_failures import COUNTED, DRAFT, broken
+from test_attached_failures import COUNTED, DRAFT, broken, ended
 
 from specdemo.attached import wire
-from specdemo.attached.race import attach
+from specdemo.attached.race import attach, race
 from specdemo.errors import UserError
 from specdemo.models.served import Served
+from specdemo.request import Request
 
 
 def test_each_request_has_a_connection_of_its_own_and_no_conversation():
@@ -82,3 +85,22 @@ def test_no_acceptance_by_position_while_others_are_served(monkeypatch):
     first = ScriptedEngine("vllm", plain_vllm(), speculates=False)
     result = run("vllm", engines=(first, second))[-1].result
     assert result["served"]["by_position"] is None and "served others" in result["note"]
+
+
+def test_what_an_engine_says_of_itself_is_not_passed_on(monkeypatch):
+    """Its address, in any form, its host and the key that it was given, in a refusal's words."""
+    monkeypatch.setenv("THE_KEY", "sk-never-shown")
+    with ScriptedEngine("vllm", plain_vllm(), speculates=False) as first:
+        with ScriptedEngine("vllm", status=400) as second:
+            port = second.server.server_port
+            said = (
+                f"bad request to http://127.0.0.1:{port}/v1 (127.0.0.1:{port}, LOCALHOST:{port},"
+                f" https://engine.example:{port}/x, http://user:pw@engine.example/) with"
+                " Bearer sk-never-shown"
+            )
+            second.lines = [json.dumps({"error": {"message": said, "code": 400}})]
+            served = Served("vllm", first.url, second.url, key_env="THE_KEY")
+            _, sentence = ended(race(attach("there", served), Request("hi")))
+    assert "bad request to … (" in sentence
+    words = ("127.0.0.1", "localhost", "engine.example", "sk-never-shown", str(port), "user:pw")
+    assert not [word for word in words if word in sentence.lower()]
