@@ -33,6 +33,7 @@ class Limits:
         calls: races of the public endpoint that wait; calls_per_address: that run or wait, of one
             address.
         race_seconds: how long a race may take once it has begun.
+        return_seconds: how long a race goes on without its page, which may be loading again.
         behind_proxy: whether the client's address is the one that the platform's proxy names.
         own_models: whether a browser on this machine may name a target and a drafter.
     """
@@ -44,6 +45,7 @@ class Limits:
     calls: int = 10
     calls_per_address: int = 2
     race_seconds: float = 900.0
+    return_seconds: float = 8.0
     behind_proxy: bool = False
     own_models: bool = True
 

@@ -26,6 +26,13 @@ KEPT_ANSWERS = 100  # of calls that never got in line, until they are read
 KEPT_SESSIONS = 2000
 
 
+class _Unread(asyncio.Queue):
+    """What is sent to a page that has gone while its race goes on."""
+
+    def put_nowait(self, item: Any) -> None:
+        pass
+
+
 class GuardedQueue:
     """Checks every call before it gets in line, and knows those that are there."""
 
@@ -35,6 +42,8 @@ class GuardedQueue:
         self.answered: OrderedDict[str, None] = OrderedDict()  # sessions, see KEPT_ANSWERS
         self.push_unchecked = self.queue.push
         self.queue.push = self.push  # type: ignore[method-assign]
+        self.clean_unchecked = self.queue.clean_events
+        self.queue.clean_events = self.clean_events  # type: ignore[method-assign]
         self.queue.ANALYTICS_MAX_EVENTS = KEPT_RECORDS
         # Gradio looks for work 1,000 times a second (20 on Windows); the polling alone took 6 % of
         # a core away from the race
@@ -61,6 +70,17 @@ class GuardedQueue:
         if result[0]:
             self.server.readers.joined(body.session_hash, str(result[1]))
         return result
+
+    async def clean_events(
+        self, *, session_hash: str | None = None, event_id: str | None = None
+    ) -> None:
+        """In place of Gradio's, which ends what a page that has gone was waiting for: a race that
+        the page may find again goes on, and keeps its turn. The server ends it if nobody comes.
+        """
+        if session_hash and self.server.queue.has_listener(session_hash):
+            self.queue.pending_messages_per_session[session_hash] = _Unread()
+            return
+        await self.clean_unchecked(session_hash=session_hash, event_id=event_id)
 
     # -- who is in line ----------------------------------------------------------------------------
 

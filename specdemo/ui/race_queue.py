@@ -30,8 +30,13 @@ class Ticket:
     bench's ``BenchJob``, or the ``UserError`` why it cannot run).
 
     Attributes:
+        listener: the session whose press of the button began it; ``session`` is the one that it
+            belongs to now, another after a reload.
         address: the client's network address, of which no more than a share of all tickets is.
         counted: whether others are told that it is before theirs.
+        run: the name of its race, which nobody can guess and only its own page is told.
+        last: what its page was told last.
+        over: set when its turn is over.
     """
 
     request: Any = None
@@ -41,6 +46,20 @@ class Ticket:
     cancel: threading.Event = field(default_factory=threading.Event)
     started: bool = False
     counted: bool = True
+    listener: str = ""
+    run: str = ""
+    last: dict[str, Any] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def say(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Keeps a message for a page that is loaded again."""
+        self.last = message
+        return message
+
+    @property
+    def can_be_found(self) -> bool:
+        """Whether a page that is loaded again may go on with it."""
+        return self.started and bool(self.run) and not self.cancel.is_set()
 
 
 class RaceQueue:
@@ -93,8 +112,9 @@ class RaceQueue:
             self._remove(idle[: max(0, len(idle) + 1 - ON_THE_WAY)])
             # A press may be handled after the tab was closed, and then nobody takes the ticket's
             # turn. If somebody does, it is as good as any.
+            counted = session not in self.closed
             ticket = Ticket(
-                request, session, address, self.clock(), counted=session not in self.closed
+                request, session, address, self.clock(), counted=counted, listener=session
             )
             self.tickets.append(ticket)
             self.held[session] = ticket
@@ -102,15 +122,46 @@ class RaceQueue:
             self._remove(orphans[:-MAX_ORPHANS])
         return ticket
 
-    def leave(self, session: str) -> None:
-        """The tab was closed (or its connection broke): its ticket is cancelled, and what it asks
-        for later is not counted.
+    def leave(self, session: str, patience: float = 0.0) -> None:
+        """The tab was closed (or loaded again, or its connection broke): its ticket is cancelled,
+        and what it asks for later is not counted. A race that runs is ended after ``patience``
+        seconds, unless another session finds it before.
         """
         with self.lock:
-            self._cancel(session)
             self.closed[session] = None
             while len(self.closed) > MAX_CLOSED:
                 self.closed.popitem(last=False)
+            ticket = self.held.get(session)
+            if ticket is None or not ticket.can_be_found or not patience:
+                self._cancel(session)
+                return
+        timer = threading.Timer(patience, self._abandon, (ticket,))
+        timer.daemon = True
+        timer.start()
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """Nobody came back for it."""
+        with self.lock:
+            if self.held.get(ticket.session) is ticket and ticket.session in self.closed:
+                self._cancel(ticket.session)
+
+    def find(self, run: str, session: str) -> Ticket | None:
+        """The ticket of a race that runs, which belongs to ``session`` from now on: its page was
+        loaded again. None if there is no such race, or it is being ended.
+        """
+        with self.lock:
+            ticket = next((t for t in self.tickets if t.can_be_found and t.run == run), None)
+            if ticket is not None:
+                self.held.pop(ticket.session, None)
+                self._cancel(session)
+                ticket.session = session
+                self.held[session] = ticket
+            return ticket
+
+    def has_listener(self, session: str) -> bool:
+        """Whether a race that may be found again was begun by this session."""
+        with self.lock:
+            return any(t.can_be_found and t.listener == session for t in self.tickets)
 
     def position(self, ticket: Ticket) -> int:
         """How many tickets that are not cancelled came before this one."""
@@ -141,6 +192,7 @@ class RaceQueue:
     def finish(self, ticket: Ticket) -> None:
         with self.lock:
             self._remove([ticket])
+        ticket.over.set()
 
     def stop(self, session: str) -> Ticket | None:
         """Cancel the session's ticket and return it."""

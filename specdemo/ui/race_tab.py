@@ -11,6 +11,7 @@ from ..request import SAMPLING_LIMITS
 from .component import race_view
 from .controls import MethodControls, from_link, rule_choices
 from .examples import EXAMPLES
+from .found_again import KEPT_RUN, find_again
 from .jobs import RaceForm
 from .messages import Error, Events, Run, pack
 from .pair_parts import PairParts
@@ -271,6 +272,12 @@ class RaceTab:
         demo.load(on_load, None, outputs, **QUIET, queue=False)
         demo.load(on_load_model, None, self.status, concurrency_limit=None, **QUIET)
         self.pair_parts.on_load(demo, self.first_pair, QUIET)
+
+        def on_load_run(name: str, request: gr.Request) -> Iterator[Any]:
+            yield from find_again(self.server, name, request)
+
+        kept = gr.Textbox(visible=False)  # filled by the browser alone
+        demo.load(on_load_run, kept, self.view, js=KEPT_RUN, concurrency_limit=None, **QUIET)
 
     def _from_link(self, query: dict[str, str]) -> list[Any]:
         """Updates of the form, the explanation, the groups of controls and the view from a share

@@ -135,16 +135,17 @@ class Server:
         return make_job(form, self.methods, self.pairs, self.limits, stepping, local_browser)
 
     def messages(
-        self, job: RaceJob, cancel: threading.Event, session: str = ""
+        self, job: RaceJob, cancel: threading.Event, session: Callable[[], str] = str
     ) -> Iterator[Status | Events | Ended]:
-        """Messages of one race: what it waits for, windows of events, the end. Raises UserError.
+        """Messages of one race, which is ``session``'s: what it waits for, windows of events, the
+        end. Raises UserError.
 
         With ``job.local_browser`` the browser draws on this machine. If the engine computes on its
         CPU too, they take turns: no lane's clock runs while a window is being drawn.
         """
         run = Run(uuid.uuid4().hex, stepping=job.stepping, request=job.to_dict())
         for message, fraction in self._ready(job.key):
-            if self.readers.unread(session):
+            if self.readers.unread(session()):
                 raise UserError(UNREAD)
             if cancel.is_set():
                 yield Ended(run)
@@ -162,7 +163,7 @@ class Server:
                 for window in self.engines.thread.each(windows(race, interval)):
                     offset = len(events)
                     events.extend(window)
-                    if not text and (text := self._why_end(session, end)):
+                    if not text and (text := self._why_end(session(), end)):
                         cancel.set()
                     yield Events(run, offset, pack(window), confirm=wait_drawn)
                     run = replace(run, request=None)
@@ -217,16 +218,17 @@ class Server:
         try:
             if isinstance(ticket.request, UserError):
                 raise ticket.request
-            for message in self.messages(ticket.request, ticket.cancel, session):
+            for message in self.messages(ticket.request, ticket.cancel, lambda: ticket.session):
                 run = message.run
-                yield message.to_dict()
+                ticket.run = run.id if run else ""
+                yield ticket.say(message.to_dict())
         except UserError as error:
-            yield self._error(str(error), run)
+            yield ticket.say(self._error(str(error), run))
         except gr.Error as error:  # ZeroGPU's: the visitor's share of the GPU is used up
-            yield self._error(plain_text(error), run)
+            yield ticket.say(self._error(plain_text(error), run))
         except Exception:
             traceback.print_exc()
-            yield self._error(BROKEN, run)
+            yield ticket.say(self._error(BROKEN, run))
         finally:
             ticket.cancel.set()
             self.queue.finish(ticket)
@@ -291,7 +293,7 @@ class Server:
         """
         cancel = threading.Event()
         try:
-            for message in self.messages(self.make_job(form), cancel, session_of(request)):
+            for message in self.messages(self.make_job(form), cancel, lambda: session_of(request)):
                 if isinstance(message, Events):
                     yield message.events
         except (UserError, gr.Error) as error:
@@ -303,8 +305,8 @@ class Server:
             cancel.set()
 
     def forget(self, request: gr.Request) -> None:
-        """A tab was closed: end its race, drop what was remembered of it."""
-        self.queue.leave(session_of(request))
+        """A tab was closed: end its race if no page comes back, drop what was remembered of it."""
+        self.queue.leave(session_of(request), self.limits.return_seconds)
         self.last.pop(session_of(request), None)
         self.chosen.pop(session_of(request), None)
 

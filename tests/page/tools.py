@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -23,11 +24,15 @@ WAIT = 30_000  # milliseconds; two busy cores are slow
 
 @contextmanager
 def serving(backend, assets: Path, methods=None, pairs=None, **more):
-    """A page on a free port, with made-up methods and pairs unless given: (url, demo)."""
+    """A page on a free port, with made-up methods and pairs unless given: (url, demo). A closed tab
+    ends its race at once, not when no page has come back, so that no test waits for another's.
+    """
     from fake_backend import METHODS, PAIRS
 
+    from specdemo.ui.controls import Limits
     from specdemo.ui.page import build_demo, launch_options
 
+    more.setdefault("limits", replace(Limits.from_env(), return_seconds=0.0))
     demo = build_demo(backend, methods or METHODS, pairs or PAIRS, assets=assets, **more)
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options(demo))
     try:

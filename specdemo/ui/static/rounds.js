@@ -50,7 +50,7 @@ export class RoundView {
         class: "sd-btn",
         "aria-label": label,
         text,
-        onclick: () => this.view.stepRound(by),
+        onclick: () => this.view.player.stepRound(by),
       });
     return h(
       "section",

@@ -6,6 +6,7 @@ import { Charts } from "./charts.js";
 import { h, nextFrame, reducedMotion, watchTheme } from "./dom.js";
 import { typed } from "./events.js";
 import { flow, list, num } from "./format.js";
+import { forgetRun, keepRun } from "./kept_run.js";
 import { Lane, legend, pendingCells } from "./lanes.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
@@ -134,6 +135,7 @@ export class View {
       case "queued":
         // what was shown so far is not what was asked for
         if (isRequest && !this.running) this.player.pause();
+        if (isRequest) keepRun();
         if (text) this.say(text, "status", true);
         break;
       case "status":
@@ -230,6 +232,7 @@ export class View {
    */
   runs(now) {
     this.running = now;
+    (now ? keepRun : forgetRun)(this.run);
     this.player.stop.hidden = !now || !document.getElementById("stop");
     if (this.isMain) document.body.classList.toggle("sd-racing", now);
   }
@@ -268,6 +271,7 @@ export class View {
 
   closeLive() {
     this.runs(false);
+    forgetRun();
     if (this.label !== "live") return;
     this.label = this.trace.done && !this.trace.done.stopped ? "finished" : "stopped";
   }
@@ -392,9 +396,5 @@ export class View {
     if (at < 0) return;
     this.player.pause();
     this.player.go(at);
-  }
-
-  stepRound(by) {
-    this.player.stepRound(by);
   }
 }
