@@ -103,8 +103,9 @@ def test_it_keeps_its_shape_when_it_is_trained_on(trained, tmp_path):
 
 @pytest.mark.parametrize("more", [("--draft-vocab", 64), ("--kind", "ar"), ("--kind", "markov")])
 def test_what_the_layout_cannot_say_is_refused_before_training(trained, more, tmp_path):
-    with pytest.raises(UserError, match=f"no a {more[0]}|no {' '.join(map(str, more))}"):
+    with pytest.raises(UserError, match=f"no a {more[0]}|no {' '.join(map(str, more))}") as error:
         trained("run", "--shape", "dflash", "--steps", 2, *more)
+    assert ("DSpark's head, which engines load" in str(error.value)) == ("markov" in more)
     assert not (tmp_path / "run").exists()
 
 

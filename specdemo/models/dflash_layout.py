@@ -40,7 +40,8 @@ def why_not_dflash(net: Any) -> str | None:
         "a draft vocabulary of its own": net.draft_vocab is not None,
         f"a window of {c.context_window} tokens on its context": c.context_window is not None,
         "biases in q, k and v alone": c.biases == "q, k, v",
-        "heads, rows or an attention of another published layout": not net.is_plain,
+        "heads, rows or an attention of another published layout (DSpark's, say, whose folder"
+        " other engines load as it is)": not net.is_plain,
     }
     return next((words for words, found in unsaid.items() if found), None)
 

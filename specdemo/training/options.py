@@ -320,8 +320,10 @@ def check_ranges(args: argparse.Namespace) -> None:
         raise UserError("--block-size must be at least 2: an anchor and a mask.")
     if args.shape == "dflash" and (args.kind in ("ar", "markov") or args.draft_vocab > 0):
         what = f"--kind {args.kind}" if args.draft_vocab <= 0 else "a --draft-vocab"
+        dspark = " (DSpark's head, which engines load, is not trained here)"
         raise UserError(
-            f"DFlash's layout has no {what}; leave it out, or leave --shape dflash out."
+            f"DFlash's layout has no {what}{dspark if args.kind == 'markov' else ''}; leave it out,"
+            " or leave --shape dflash out."
         )
     check_recipe(args)
 
