@@ -80,7 +80,12 @@ function slotLabel(word, cell, said, k) {
 /** A further row of the strip. */
 export function thinRow(trace, { label, start, cells }, row) {
   return [
-    h("small", { class: "sd-thin-label", style: `grid-row:${row}`, text: label }),
+    h("small", {
+      class: "sd-thin-label",
+      style: `grid-row:${row}`,
+      title: label,
+      text: label.replace(/^branch after/, "after"), // as the anchor's, which stands above it
+    }),
     ...cells.map(({ id, conf, verdict }, k) =>
       h("span", {
         class: `sd-thin sd-thin-${verdict ?? "open"}`,
