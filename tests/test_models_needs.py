@@ -186,7 +186,17 @@ def test_dtypes_are_those_that_can_run_here(monkeypatch):
     assert {f.memory.name for f in fits(small, [gpu, cpu])} == {"a GPU"}
     assert all("computed and not measured" in f.text for f in fits(small, [gpu, cpu]))
     both = [f.memory.name for f in fits(small, [gpu, cpu], everywhere=True) if f.dtype == "bf16"]
-    assert both == ["a GPU", "this machine's memory"]
+    assert both == ["a GPU", "this machine's memory", "all of it together (--device auto)"]
+
+
+def test_several_memories_hold_a_target_together(monkeypatch):
+    gpus = [Memory(f"GPU {i}", "gpu", 40 * 10**9, 40 * 10**9) for i in range(2)]
+    own = Memory("this machine's memory", "cpu", 10**9, 10**9)
+    monkeypatch.setattr(needs, "machine_memory", lambda: [*gpus, own])
+    pair = pairs.get_pair("qwen2.5-14b-dream")
+    with pytest.raises(UserError, match="does not fit: about .*GPU 0"):
+        refuse_too_large(pair, "bf16")
+    refuse_too_large(pair, "bf16", "auto")
 
 
 def test_a_pair_that_cannot_fit_is_refused_in_a_sentence(monkeypatch):

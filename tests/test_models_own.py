@@ -4,13 +4,12 @@ import argparse
 import json
 
 import pytest
-from tiny_models import make_byte_tokenizer, make_tiny_target, make_tiny_tokenizer
+from tiny_models import make_byte_tokenizer
 
 from specdemo.commands.options import add_pair, pair_of
-from specdemo.engine.load import make_engine
 from specdemo.errors import UserError
 from specdemo.models.chat import check_thinking, prompt_ids
-from specdemo.models.load import Loaded, load_target, refuse_spread
+from specdemo.models.load import load_target
 from specdemo.models.own_pair import chosen_pair
 
 SWITCH = "{{ messages[0].content }}{% if enable_thinking %}|a|{% else %}|b|{% endif %}"
@@ -52,39 +51,6 @@ def test_a_target_of_ones_own_refuses_it_when_it_is_loaded(target_folder, monkey
 def test_the_usual_pairs_keep_their_mode():
     assert chosen_pair("qwen3-8b", None, None).thinking is False
     assert chosen_pair("qwen3-8b", None, None, thinking=True).thinking is True
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda:0,cuda:1", "cuda:0,cpu"])
-def test_several_devices_are_refused_by_name(target_folder, monkeypatch, device):
-    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
-    with pytest.raises(UserError, match="spread over several devices"):
-        load_target(chosen_pair("smollm2-135m", str(target_folder), None), "fp32", device)
-
-
-def loaded_of(model):
-    pair = chosen_pair("smollm2-135m", "nowhere", None)
-    return Loaded(pair, model, make_tiny_tokenizer(), (126,), model.dtype, model.device)
-
-
-def test_an_offloaded_target_is_refused_instead_of_read_wrongly():
-    """Its weights are on the device “meta” until accelerate's hooks bring them, which a product of
-    ours, made of the weight itself, never sees.
-    """
-    from accelerate import cpu_offload
-
-    model = cpu_offload(make_tiny_target())
-    assert model.model.layers[0].mlp.down_proj.weight.device.type == "meta"
-    with pytest.raises(UserError, match="offloaded to memory or disk"):
-        make_engine(loaded_of(model))
-
-
-def test_a_target_on_several_devices_is_refused():
-    model = make_tiny_target()
-    model.hf_device_map = {"model.embed_tokens": 0, "model.layers": 1}
-    with pytest.raises(UserError, match="Choose one device"):
-        make_engine(loaded_of(model))
-    model.hf_device_map = {"": "cpu"}  # one device, as bitsandbytes is loaded
-    refuse_spread(model)
 
 
 def test_a_hub_id_keeps_its_sizes_unknown_until_it_is_here(monkeypatch, tmp_path):

@@ -66,7 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: bfloat16 where it is native, else float32; int4 has weights of 4 bits on a"
         " CPU, 8bit and 4bit store them by bitsandbytes",
     )
-    add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
+    add(
+        "--device",
+        metavar="D",
+        help="cpu, cuda or auto: all GPUs, then memory (default: cuda where there is one)",
+    )
     _add_sampling(parser)
     add(
         "--check",

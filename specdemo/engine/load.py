@@ -15,7 +15,7 @@ import torch
 from ..errors import UserError
 from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
-from ..models.load import refuse_spread
+from ..models.spread import where
 from .calibrate import calibrate, equal_widths
 from .check_target import check_against
 from .cost import Measured
@@ -112,15 +112,14 @@ def make_engine(
     """
     say = progress or (lambda message, fraction: None)
     say("Preparing the target", None)
-    refuse_spread(loaded.model)
     threads = thread_counts(loaded.device)
     if torch.get_num_threads() != threads[0]:
         torch.set_num_threads(threads[0])
     shipped = os.environ.get("SPECDEMO_PROFILES")
 
     def profile_of(target: AnyTarget) -> ProfileFile | None:
-        if profiles is None:
-            return None
+        if profiles is None or where(loaded.model):
+            return None  # what is where is another each time
         return ProfileFile(target, loaded.model, profiles, Path(shipped) if shipped else None)
 
     target, why_general, file, known, gap = _checked_target(loaded, profile_of, remeasure)
@@ -176,7 +175,9 @@ def _checked_target(
         UserError: neither does.
     """
     four_bits = loaded.quantized == "int4"
-    why = ("" if four_bits else _in_bits(loaded)) or why_not_fast(loaded.model.config)
+    why = ("" if four_bits else where(loaded.model) or _in_bits(loaded)) or why_not_fast(
+        loaded.model.config
+    )
     if why and four_bits:
         raise UserError(
             f"Weights of 4 bits run in our own step alone, which lacks {why}; choose bf16."

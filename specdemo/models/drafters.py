@@ -133,7 +133,7 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
         net.to(loaded.device, loaded.dtype).requires_grad_(False)
         net.bind(
             loaded.model.get_input_embeddings().weight,
-            loaded.model.get_output_embeddings().weight,
+            loaded.model.get_output_embeddings().weight.to(loaded.device),
             max(loaded.tokenizer.get_vocab().values()) + 1,
         )
     return net

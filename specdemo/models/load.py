@@ -16,10 +16,11 @@ from ..errors import UserError, first_line
 from ..hardware import bf16_instructions
 from .blocks import GROUP, to_numbers
 from .chat import check_thinking, prompt_ids, render
-from .fetch import Progress, target_folder
+from .fetch import Progress, cache_root, target_folder
 from .foreign_code import no_foreign_code
 from .hf_progress import no_progress_bars
 from .pairs import Pair
+from .spread import AUTO, refuse_offloaded_ends, where
 from .validate import check_target, finite
 
 DTYPES = {
@@ -40,10 +41,9 @@ DAMAGED = (
 )
 
 
-SPREAD = (
-    "A target spread over several devices, or offloaded to memory or disk, cannot verify drafts:"
-    " accelerate's hooks move its layers around our products. Choose one device that has room for"
-    " it (“python -m specdemo models --fits” says which dtype fits), or a smaller pair."
+SEVERAL = (
+    "Several devices are named “auto”: layers then go to the GPUs that there are, and what does not"
+    " fit into the machine's memory; choose auto, or one device."
 )
 
 
@@ -98,7 +98,7 @@ def load_target(
     Args:
         dtype: a torch dtype, or one of bf16, fp32, fp16, int4, 8bit, 4bit; None takes
             :func:`default_dtype`.
-        device: default: the GPU if there is one.
+        device: default: the GPU if there is one; “auto”: all there are (see :mod:`.spread`).
         progress: called with a message and a fraction from 0 to 1 (None where it is not known).
     Raises:
         UserError: it cannot be fetched, is damaged, or is of a kind that cannot be verified
@@ -118,7 +118,10 @@ def load_target(
         model = _model(folder, config, kind, place, None)
         round_weights(model)
     else:
-        model = _model(folder, config, kind, place, quantized)
+        model = _model(folder, config, kind, place, quantized, device == AUTO)
+    if where(model):
+        refuse_offloaded_ends(model)
+        place = model.get_input_embeddings().weight.device
     return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
 
 
@@ -163,7 +166,12 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
 
 
 def _model(
-    folder: Path, config: Any, dtype: torch.dtype, device: torch.device, quantized: str | None
+    folder: Path,
+    config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    quantized: str | None,
+    spread: bool = False,
 ) -> Any:
     from transformers import AutoModelForCausalLM
 
@@ -171,6 +179,8 @@ def _model(
     if quantized:
         place = device.index or 0 if device.type == "cuda" else device.type
         extra = {"quantization_config": _bits(quantized, dtype), "device_map": {"": place}}
+    if spread:  # what fits nowhere is read from its files whenever it is used
+        extra |= {"device_map": AUTO, "offload_folder": str(cache_root() / "offload")}
     try:
         with no_progress_bars(), no_foreign_code(folder, "target"):
             found: Any = AutoModelForCausalLM.from_pretrained(
@@ -184,7 +194,7 @@ def _model(
                 **extra,
             )
         model, report = found
-        model = model if quantized else model.to(device)
+        model = model if quantized or spread else model.to(device)
     except torch.OutOfMemoryError:
         raise UserError(
             f"The target does not fit into the memory of {device} as {quantized or dtype}; choose a"
@@ -197,7 +207,8 @@ def _model(
     if report["missing_keys"]:
         raise UserError(DAMAGED.format(folder, f"{min(report['missing_keys'])} is missing"))
     _refuse_extra(report["unexpected_keys"], folder, config)
-    bad = next((n for n, p in model.named_parameters() if not finite(p.detach())), None)
+    here = ((n, p.detach()) for n, p in model.named_parameters() if p.device.type != "meta")
+    bad = next((n for n, p in here if not finite(p)), None)
     if bad:
         raise UserError(DAMAGED.format(folder, f"{bad} has values that are not finite"))
     return model.eval().requires_grad_(False)
@@ -265,26 +276,11 @@ def _dtype(value: torch.dtype | str | None) -> tuple[torch.dtype | None, str | N
     return DTYPES[name], None
 
 
-def refuse_spread(model: Any) -> None:
-    """Refuse a model that accelerate has spread over several devices, or parts of which wait
-    elsewhere until they are used. Its hooks exchange a layer's weights and rows around the layer's
-    own forward; a pass over a tree reads weights in products of its own, attends with one mask for
-    all layers and keeps rows beside one another, all on one device.
-
-    Raises:
-        UserError: it is one.
-    """
-    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
-    hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
-    if len(places) > 1 or any(getattr(hook, "offload", False) for hook in hooks):
-        raise UserError(SPREAD)
-
-
 def _device(value: torch.device | str | None) -> torch.device:
-    if value == "auto" or "," in str(value):
-        raise UserError(SPREAD)
+    if "," in str(value):
+        raise UserError(SEVERAL)
     try:
-        device = default_device() if value is None else torch.device(value)
+        device = default_device() if value in (None, AUTO) else torch.device(value)
         torch.zeros(1, device=device).item()  # the device "meta" has no values
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(

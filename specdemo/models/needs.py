@@ -18,6 +18,7 @@ from ..errors import UserError
 from .fetch import find_drafter, find_target
 from .pairs import Pair
 from .shapes import Shape, listed_shapes, shape_of
+from .spread import AUTO
 
 # Cache slots of a lane: the bucket of the longest answer that the page offers, behind a prompt of
 # up to 960 tokens. Measuring a target's passes takes two such caches, too.
@@ -142,8 +143,22 @@ def fits(pair: Pair, memories: list[Memory] | None = None, everywhere: bool = Fa
     return [
         _fit(shapes, dtype, memory)
         for dtype in usable_dtypes(pair, memories)
-        for memory in (_able(dtype, memories) if everywhere else _able(dtype, memories)[:1])
+        for memory in (_places(dtype, memories) if everywhere else _able(dtype, memories)[:1])
     ]
+
+
+def _places(dtype: str, memories: list[Memory]) -> list[Memory]:
+    """Those that a target in that dtype can be in, and where there are several, all of them."""
+    able = _able(dtype, memories)
+    return able if len(able) < 2 or dtype == "int4" else [*able, together(able)]
+
+
+def together(memories: list[Memory]) -> Memory:
+    """What a target has that is spread over all of them (see :mod:`.spread`)."""
+    if len(memories) < 2:
+        return memories[0]
+    total, free = (sum(getattr(m, key) for m in memories) for key in ("total", "free"))
+    return Memory("all of it together (--device auto)", memories[0].place, total, free)
 
 
 def _able(dtype: str, memories: list[Memory]) -> list[Memory]:
@@ -178,7 +193,9 @@ def refuse_too_large(pair: Pair, dtype: str | None = None, device: str | None = 
         return
     dtype = None if dtype is None else NAMED[str(dtype)]
     memories = machine_memory()
-    if device is not None and not str(device).startswith("cuda"):
+    if device == AUTO and dtype != "int4":
+        memories = [together(memories)]
+    elif device is not None and not str(device).startswith("cuda"):
         memories = memories[-1:]
     name = dtype or default_name(memories[0].place)
     found = _fit(pair_shapes(pair), name, _able(name, memories)[0])

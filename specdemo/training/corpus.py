@@ -25,6 +25,7 @@ from ..files import atomic_write, locked_output_dir, read_json
 from ..models.chat import chat_options, prompt_ids
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
+from ..models.spread import one_device
 from ..prompts import load_prompts
 from ..repetition import DEGENERATE, uniqueness
 from ..request import LAST_SEED
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="each row's answers are written at one of these; repeats count (default %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default=None)
+    parser.add_argument("--device", type=one_device, default=None)
     parser.add_argument(
         "--compile",
         action="store_true",

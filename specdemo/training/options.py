@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UserError, shown
 from ..models.dflash_layout import FORM
 from ..models.kinds import DRAFTER_KINDS
+from ..models.spread import one_device
 from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
 from .compiling import worth_compiling
@@ -108,7 +109,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         help="also write the drafter as it is every so many steps, to OUT/steps (default: never)",
     )
     group.add_argument("--seed", type=int, default=0)
-    group.add_argument("--device", default=None)
+    group.add_argument("--device", type=one_device, default=None)
     group.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,

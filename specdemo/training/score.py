@@ -27,6 +27,7 @@ from ..models.ar_drafter import ArDrafter
 from ..models.drafters import read_drafter
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
+from ..models.spread import one_device
 from . import checkpoint
 from .behind import behind_passages
 from .data import Corpus, read_corpus
@@ -189,7 +190,7 @@ def command() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-markov", action="store_true", help="leave out Markov heads, which a run has not yet"
     )
-    parser.add_argument("--device", default=None)
+    parser.add_argument("--device", type=one_device, default=None)
     return parser
 
 

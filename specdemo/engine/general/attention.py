@@ -116,7 +116,7 @@ def attention_of_pass(
         raise UserError(
             f"This target passes “{unknown[0]}” to its attention, which is not supported."
         )
-    mask = running.visible() if attention_mask is None else attention_mask
+    mask = (running.visible() if attention_mask is None else attention_mask).to(query.device)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attend = plain if running.kind == "masked" else exact
     out = attend(query, key, value, mask, scale, softcap, s_aux).transpose(1, 2).contiguous()

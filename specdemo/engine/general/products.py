@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.pytorch_utils import Conv1D
 
 from ...models.linear import Linear
+from ...models.spread import hook_of, is_offloaded
 from .attention import RUNNING
 
 ROWS = 16  # of every product with a weight of an expert: how many choose it changes
@@ -31,14 +32,24 @@ def use_row_products(model: nn.Module) -> None:
         if (expand := _stored_in_bits(module)) is not None:
             _replace(module, _expanding_product(module, expand))
         elif isinstance(module, Conv1D):
-            _replace(module, _product(module.weight.T, module.bias))
+            if is_offloaded(module):
+                _replace(module, _expanding_product(module, _weight_of(module, True)))
+            else:
+                _replace(module, _product(module.weight.T, module.bias))
         elif isinstance(module, nn.Linear):
-            if type(module).forward is nn.Linear.forward:
+            if is_offloaded(module):
+                _replace(module, _expanding_product(module, _weight_of(module, False)))
+            elif type(module).forward is nn.Linear.forward:
                 _replace(module, _product(module.weight, module.bias))
         elif not isinstance(module, nn.Embedding) and any(
             weight.dim() > 1 for weight in module.parameters(recurse=False)
         ):
-            _replace(module, _in_blocks(module.forward))
+            _replace(module, _in_blocks(_forward_of(module)))
+
+
+def _weight_of(module: Any, turned: bool) -> Callable[[], torch.Tensor]:
+    """What gives the weight of an offloaded layer, which its hook has just brought."""
+    return lambda: module.weight.T if turned else module.weight
 
 
 def _stored_in_bits(module: Any) -> Callable[[], torch.Tensor] | None:
@@ -57,9 +68,8 @@ def _stored_in_bits(module: Any) -> Callable[[], torch.Tensor] | None:
 
 
 def _expanding_product(module: Any, expand: Callable[[], torch.Tensor]) -> Callable:
-    bias: torch.Tensor | None = module.bias
-
     def forward(input: torch.Tensor) -> torch.Tensor:
+        bias: torch.Tensor | None = module.bias
         weight = expand().to(input.dtype)
         running = RUNNING.get(None)
         if running is None or running.kind == "masked":
@@ -72,7 +82,15 @@ def _expanding_product(module: Any, expand: Callable[[], torch.Tensor]) -> Calla
 
 
 def _replace(module: Any, forward: Callable) -> None:
-    module.forward = forward
+    """Accelerate's hook, where there is one, stays around it."""
+    if hook_of(module) is None:
+        module.forward = forward
+    else:
+        module._old_forward = forward
+
+
+def _forward_of(module: Any) -> Callable:
+    return module.forward if hook_of(module) is None else module._old_forward
 
 
 def _product(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable:

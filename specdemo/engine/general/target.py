@@ -43,7 +43,7 @@ class GeneralTarget(TreePasses):
         refuse_other_code(model)
         self.model: Any = model
         self.config: Any = model.config.get_text_config()
-        self.device, self.dtype = model.device, model.dtype
+        self.dtype = model.dtype
         self.dtype_name = str(model.dtype).removeprefix("torch.")
         self._names = inspect.signature(model.forward).parameters
         self.layers = _layers(model, self.config)
@@ -52,6 +52,7 @@ class GeneralTarget(TreePasses):
         if embedding is None or head is None:
             raise UserError(f"{_type(model)} has no head over tokens; choose another target.")
         self.embedding: torch.Tensor = embedding.weight.detach()
+        self.device = self.embedding.device  # of a model that is spread, the first
         self.head_weight: torch.Tensor = head.weight.detach()
         self.vocab_size = self.head_weight.shape[0]
         self.max_positions = max_positions(self.config)
@@ -123,7 +124,8 @@ class GeneralTarget(TreePasses):
             raise UserError(_OWN_CODE.format(_type(self.model)))
         if last is not None and len(logits) > 1:
             logits = logits[last : last + 1]
-        return logits, torch.cat([outputs[i] for i in taps], -1) if taps else None
+        features = [outputs[i].to(self.device) for i in taps]
+        return logits, torch.cat(features, -1) if taps else None
 
     @contextmanager
     def _ours(self, running: Pass) -> Iterator[None]:
