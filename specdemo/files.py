@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from .errors import UserError
 
 LOCK = ".lock"
+MAX_JSON_BYTES = 200_000_000
 
 
 def atomic_write(path: Path, data: str | bytes) -> None:
@@ -41,14 +42,30 @@ def atomic_write(path: Path, data: str | bytes) -> None:
         raise
 
 
+def read_at_most(path: Path, most: int) -> bytes | None:
+    """A file's bytes, or None where there are more than ``most``: of a pipe or a device, which say
+    no size, no more are read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        raw = file.read(most + 1)
+    return raw if len(raw) <= most else None
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file (UTF-8) says.
 
     Raises:
-        OSError: it cannot be read. ValueError: it is no JSON, or nested deeper than is read.
+        OSError: it cannot be read. ValueError: it is no JSON, or larger or nested deeper than is
+            read.
     """
+    raw = read_at_most(path, MAX_JSON_BYTES)
+    if raw is None:
+        raise ValueError(f"it is larger than {MAX_JSON_BYTES / 1e6:.0f} MB")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(raw.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from .errors import UserError
+from .files import read_at_most
 from .paths import ROOT
 
 MAX_BYTES, MAX_PROMPTS = 50_000_000, 20_000
@@ -224,15 +225,16 @@ def load_suite(name: str) -> PromptFile:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(
-                f"{path} is larger than 50 MB; choose a prompt file with one JSON object a line."
-            )
-        return path.read_bytes()
+        raw = read_at_most(path, MAX_BYTES)
     except OSError as error:
         raise UserError(
             f"The prompt file {path} cannot be read ({error.strerror}); check its name."
         ) from None
+    if raw is None:
+        raise UserError(
+            f"{path} is larger than 50 MB; choose a prompt file with one JSON object a line."
+        )
+    return raw
 
 
 def _parse_line(line: str, where: str, number: int) -> Prompt:

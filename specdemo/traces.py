@@ -29,7 +29,7 @@ from .events import (
     Start,
     Verify,
 )
-from .files import write_output
+from .files import read_at_most, write_output
 from .totals import predicted_speedup
 
 FORMAT, VERSION = "specdemo-trace", 2
@@ -127,9 +127,10 @@ def shorten(rows: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[dict[st
 def load_trace(path: str | Path) -> list[Event]:
     """Read a trace from disk; see :func:`parse_trace`."""
     try:
-        if Path(path).stat().st_size > MAX_TRACE_BYTES:
+        raw = read_at_most(Path(path), MAX_TRACE_BYTES)
+        if raw is None:
             raise UserError(TOO_LARGE)
-        return parse_trace(Path(path).read_text(encoding="utf-8-sig"))
+        return parse_trace(raw.decode("utf-8-sig"))
     except OSError as error:
         raise UserError(
             f"The trace {path} cannot be read ({error.strerror}); check its name."

@@ -12,11 +12,13 @@ import pytest
 
 from specdemo.__main__ import main
 from specdemo.errors import UserError
-from specdemo.files import atomic_write, check_output
+from specdemo.files import atomic_write, check_output, read_json
 from specdemo.models.fetch import find_target
 from specdemo.models.own_pair import with_drafter
 from specdemo.models.pairs import get_pair, load_pairs
 from specdemo.paths import ROOT, cache_root, given_path
+from specdemo.prompts import load_prompts
+from specdemo.traces import load_trace
 
 TRACE = ROOT / "assets" / "traces" / "ar.json"
 NO_NAMES = ["~no-such-user/x", "a\0b", "x" * 300, "y/" * 2100]
@@ -147,3 +149,21 @@ def test_the_page_says_in_a_sentence_why_it_does_not_start(settings):
     )
     assert done.returncode and "Traceback" not in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("app.py: ")
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (load_trace, "larger than 20 MB"),
+        (load_prompts, "larger than 50 MB"),
+        (load_pairs, "larger than a list of models"),
+    ],
+)
+def test_a_device_that_never_ends_is_not_read_to_its_end(read, words, monkeypatch):
+    monkeypatch.setattr("specdemo.traces.MAX_TRACE_BYTES", 1000)
+    monkeypatch.setattr("specdemo.prompts.MAX_BYTES", 1000)
+    with pytest.raises(UserError, match=words):
+        read("/dev/zero")
+    monkeypatch.setattr("specdemo.files.MAX_JSON_BYTES", 1_000_000)
+    with pytest.raises(ValueError, match="larger than 1 MB"):
+        read_json(Path("/dev/zero"))

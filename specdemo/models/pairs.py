@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from ..errors import UserError, shown
+from ..files import read_at_most
 from ..paths import ROOT, given_path
 from ..prompts import check_text
 from .kinds import ROLES
@@ -31,6 +32,7 @@ from .served import Served, attach_allowed, read_entry
 Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
 PAIR_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MAX_LIST_BYTES = 1_000_000
 _HUB_ID = re.compile(rf"{PAIR_ID.pattern}(/{PAIR_ID.pattern})?")
 
 
@@ -102,7 +104,10 @@ def read_models(path: Path) -> dict[Any, Any]:
         UserError: it cannot be read.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        raw = read_at_most(path, MAX_LIST_BYTES)
+        if raw is None:
+            raise ValueError("it is larger than a list of models")
+        data = yaml.load(raw.decode("utf-8"), _Loader)
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"

@@ -110,6 +110,8 @@ def _field(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 def _tensors(folder: Path) -> Iterator[tuple[str, int]]:
     """Names and sizes of the weights in all safetensors files."""
     for file in sorted(folder.glob("*.safetensors")):
+        if not file.is_file():
+            raise ValueError("a pipe, which would be waited for")
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > LARGEST_HEADER:
