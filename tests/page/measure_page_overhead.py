@@ -65,8 +65,10 @@ def opened(browser, url: str, method: str) -> dict:
     fill(page, "prompt", PROMPT)
     press(page, "Run")
     page.locator("#race-view .sd-badge", has_text="live").wait_for()
-    while not (result := state(page, "view.trace.done && view.trace.done.result")):
+    while not state(page, "view.trace.done !== null && !view.running"):
         time.sleep(1)  # looked at seldom, so that looking costs nothing
+    events = state(page, "view.options.server.missing_events({run: view.run, from: 0})")
+    result = events[-1]["result"]
     page.close()
     time.sleep(1)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tools import fill, press, view_of
@@ -49,3 +50,5 @@ def test_the_races_of_a_visit_are_drawn_together_and_outlive_a_reload(served, op
     panel.locator("summary").click()
     panel.get_by_role("button", name="Forget all").click()
     expect(panel.locator("summary")).to_contain_text("0 races")
+    expect(panel.get_by_role("status")).to_have_text(re.compile("^There is no race of this visit"))
+    assert not any(plot.is_visible() for plot in panel.locator("[data-part]").all())

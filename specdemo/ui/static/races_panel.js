@@ -8,6 +8,7 @@ const SCRIPT = "specdemo/plotly.js";
 // Okabe-Ito
 const COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C00"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+const NONE = "There is no race of this visit yet: Run begins one, and its curves are drawn here.";
 const NOT_KEPT = "This browser keeps nothing for the page, so a reload forgets these races.";
 
 let plotly = null; // the library, once it is asked for
@@ -72,7 +73,7 @@ export class RacesPanel {
   }
 
   save(kind) {
-    if (!this.races.length) this.note.textContent = "There is no race yet; Run begins one.";
+    if (!this.races.length) this.note.textContent = NONE;
     else if (kind === "csv") save("specdemo-races.csv", racesCsv(this.races), "text/csv");
     else save("specdemo-races.json", JSON.stringify(this.races, null, 1), "application/json");
   }
@@ -100,6 +101,10 @@ export class RacesPanel {
 
   async draw() {
     if (!this.root.open || this.view.running) return;
+    const none = !this.races.length;
+    this.plots.forEach((plot) => (plot.hidden = none));
+    if (none || this.note.textContent === NONE) this.note.textContent = none ? NONE : "";
+    if (none) return;
     let library;
     try {
       library = await loadPlotly();
