@@ -77,7 +77,9 @@ class Start(Event):
     Attributes:
         params: the method's own. sampling: the target's (temperature, top_k, top_p, min_p,
             repetition_penalty, seed).
-        weights: which drafter weights are used, in words.
+        weights: which drafter weights are used, in words. borrowed: whether they were trained for
+            another kind of drafter, as the pair has none of the method's own; None in older
+            recordings.
         cost_ms: rows -> milliseconds of one target pass in the middle of the longest answer.
         one_row_ms: the same for one row with the library's masked attention kernel.
         most_nodes: of a draft that one pass verifies in this race; None: not known.
@@ -96,7 +98,7 @@ class Start(Event):
             every race.
     """
 
-    SELDOM = ("against", "most_nodes", "roofline")
+    SELDOM = ("against", "borrowed", "most_nodes", "roofline")
 
     kind: Literal["start"] = field(default="start", kw_only=True)
     prompt: str = ""
@@ -111,6 +113,7 @@ class Start(Event):
     dtype: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     weights: str = ""
+    borrowed: bool | None = None
     cost_ms: dict[str, float] = field(default_factory=dict)
     one_row_ms: float | None = None
     most_nodes: int | None = None

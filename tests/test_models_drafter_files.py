@@ -195,6 +195,7 @@ def test_kinds_without_weights_of_their_own(tiny_loaded, tiny_target, tmp_path):
         block.weights == "block weights (drafter)"
         and mdlm.weights == "block weights (drafter), as there are none trained for mdlm yet"
     )
+    assert mdlm.borrowed and not block.borrowed
     assert load_drafter(pair, "block", tiny_loaded) is block and mdlm.fc.weight is block.fc.weight
     with pytest.raises(UserError, match="no autoregressive drafter; train one"):
         load_drafter(pair, "ar", tiny_loaded)

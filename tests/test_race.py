@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from specdemo.engine import race
 from specdemo.engine.calibrate import equal_widths
 from specdemo.engine.exactness import check_exact, first_difference
 from specdemo.engine.lane import Lane
+from specdemo.engine.race import _borrows
 from specdemo.engine.target import Target
 from specdemo.errors import UserError
 from specdemo.events import ArToken, Done, DraftMade, Prefill, Start, Verify
@@ -41,6 +43,13 @@ def test_the_exact_check_notices_a_changed_bit():
         assert report["max_difference"] < 1e-3
         lane.logits[3][5] += 1e-3
         assert not check_exact(engine, request, lane, 24)["identical"]
+
+
+def test_a_drafter_borrows_where_any_network_of_it_does():
+    own, other = SimpleNamespace(borrowed=False), SimpleNamespace(borrowed=True)
+    assert _borrows(SimpleNamespace(network=own, warmup=other))
+    assert _borrows(SimpleNamespace(borrowed=True, net=own))
+    assert not _borrows(SimpleNamespace(network=own, params=3))
 
 
 class TestRace:

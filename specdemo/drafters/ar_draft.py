@@ -44,6 +44,7 @@ class SerialDrafter:
 
         self.device, self.vocab_size = loaded.device, loaded.model.config.vocab_size
         self.block = None if "ar" in loaded.pair.drafters else shared or open_context(loaded)
+        self.borrowed = self.block is not None
         self.layer_ids: tuple[int, ...]
         if self.block is None:
             self.net = load_network(loaded, "ar")

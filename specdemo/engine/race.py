@@ -211,6 +211,7 @@ def _start(
             "transformers": transformers.__version__,
         },
         weights=drafter.weights if drafter else "",
+        borrowed=_borrows(drafter) if drafter else None,
         cost_ms={str(rows): ms for rows, ms in costs.ms.items()},
         most_nodes=costs.rows_for(request.params.most_nodes()) - 1,
         one_row_ms=costs.one_row_ms,
@@ -224,6 +225,12 @@ def _start(
         vocab=engine.vocab(prompt_ids),
         against=against,
     )
+
+
+def _borrows(drafter: Drafter) -> bool:
+    """Whether it, or a network of it, runs on weights that were trained for another kind."""
+    parts = (drafter, *vars(drafter).values())
+    return any(getattr(part, "borrowed", False) for part in parts)
 
 
 def _done(

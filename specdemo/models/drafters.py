@@ -82,6 +82,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         # a diffusion drafter of any kind is what these ask for
         if kind not in ("block", "diffusion") and (kind, role) != ("mdlm", "diffusion"):
             net.weights += f", as there are none trained for {kind} yet"
+            net.borrowed = True
     loaded.networks[kind] = net
     return net
 

@@ -291,6 +291,7 @@ class TargetEmbeddings:
     # [Vd] target id of each draft logit, None where they are the same
     vocab_ids: torch.Tensor | None = None
     weights: str = "untrained weights"  # in words, for the page
+    borrowed: bool = False  # of another kind than the method asks for
     embedding: torch.Tensor
     compiled: CompiledLayers | None = None  # the fused layers with compiled code, where they can
     kept: torch.Tensor | slice  # the drafter's columns that may be proposed

@@ -83,11 +83,12 @@ def test_a_race_at_rest_shows_its_best_round(exported):
 
 def test_the_speed_up_says_who_runs_on_borrowed_weights(exported):
     weights = "block weights (x), as there are none trained for mdlm yet"
-    for made, said in (
-        (weights, "none are trained for this method yet."),
-        ("block weights (x)", ""),
+    for made, borrowed, said in (
+        (weights, True, "none are trained for this method yet."),
+        ("block weights (x)", False, ""),
     ):
-        page = exported(list(fake_events(tokens=20, weights=made)), reduced_motion="reduce")
+        events = list(fake_events(tokens=20, weights=made, borrowed=borrowed))
+        page = exported(events, reduced_motion="reduce")
         expect(page.locator("[data-part=speedup]")).to_contain_text(said)
         assert bool(page.locator(".sd-weights-note").inner_text()) == bool(said)
         expect(page.locator(".sd-facts")).to_contain_text(made)  # in full

@@ -48,6 +48,7 @@ const TYPED = {
     why_host: str(e.why_host),
     engine: str(e.engine),
     weights: str(e.weights),
+    borrowed: e.borrowed === true,
     prompt_tokens: list(e.prompt_ids).length,
     ar_ms: maybe(record(e.cost_ms)[num(e.ar_width, 1)]),
     pass_ms: Object.fromEntries(

@@ -24,9 +24,7 @@ export function baselineScale({ start }) {
 export const tooShort = ({ spec }) => spec < MIN_TOKENS;
 
 /** What a drafter runs on, where its kind has no weights of its own; else null. */
-export function borrowedWeights({ weights }) {
-  return /\bnone trained for\b|\bno autoregressive drafter\b/.test(weights) ? weights : null;
-}
+export const borrowedWeights = ({ weights, borrowed }) => (borrowed ? weights : null);
 
 /** Measured over predicted time of these rounds; 0 without predictions, or with too few rounds. */
 export function slowdown(trace, rounds) {
