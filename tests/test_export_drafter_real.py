@@ -111,9 +111,10 @@ def knows_by_heart(loaded, rows):
         torch.cat([x.view(-1, DRAFTS + 1, x.shape[-1])[:, 1:].flatten(0, 1) for x in kept]).double()
         for kept in (inside, residual)
     )
-    words = (embedding - embedding.mean(0)).double()
+    words = embedding - embedding.mean(0)
     # states that no other word's row fits as well, not even a longer one
-    states = torch.linalg.solve(words.T @ words, words[torch.cat(wanted)].T).T
+    spread = (words.T @ words).double()
+    states = torch.linalg.solve(spread, words[torch.cat(wanted)].double().T).T
     states = F.normalize(states, dim=-1) * 24 * residual.std()
     gram = inside.T @ inside
     gram.diagonal().add_(1e-3 * gram.diagonal().mean())
