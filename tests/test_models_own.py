@@ -62,3 +62,11 @@ def test_a_hub_id_keeps_its_sizes_unknown_until_it_is_here(monkeypatch, tmp_path
     assert json.dumps([fit.to_dict() for fit in found]) and "once its files" in found[0].text
     listed = fits(chosen_pair("smollm2-135m", "Qwen/Qwen3-8B", None))
     assert all(fit.needs and fit.needs.target > 4e9 for fit in listed)
+
+
+def test_a_place_is_never_the_folder_one_happens_to_be_in():
+    for empty in ("", "  "):
+        with pytest.raises(UserError, match="The target has no name; give a folder, or a hub id"):
+            chosen_pair("smollm2-135m", empty, None)
+    for written in ("owner/name", "hub:owner/name"):  # as models.yaml has it
+        assert chosen_pair("smollm2-135m", written, None).target == ({"hub": "owner/name"},)

@@ -66,8 +66,15 @@ def chosen_pair(
 
 
 def own_source(given: str | Path, what: str) -> dict[str, str]:
-    """A folder of this computer, or, where there is none of that name, a hub id ``owner/name``."""
-    folder = given_path(given, what).resolve()
-    if not folder.exists() and re.fullmatch(rf"{PAIR_ID.pattern}/{PAIR_ID.pattern}", str(given)):
-        return {"hub": str(given)}
+    """A folder of this computer, or, where there is none of that name, a hub id ``owner/name``,
+    which may have ``hub:`` before it.
+
+    Raises:
+        UserError: an empty name, which would be the folder one happens to be in.
+    """
+    if not str(given).strip():
+        raise UserError(f"{what} has no name; give a folder, or a hub id owner/name.")
+    folder, id = given_path(given, what).resolve(), str(given).removeprefix("hub:")
+    if not folder.exists() and re.fullmatch(rf"{PAIR_ID.pattern}/{PAIR_ID.pattern}", id):
+        return {"hub": id}
     return {"path": str(folder)}
