@@ -340,12 +340,12 @@ def test_a_missing_drafter_is_said_before_anything_is_fetched(tmp_path):
     here, gone = str(tmp_path), str(tmp_path / "gone")
     for method, known in METHODS.items():
         without = why(method)
-        assert (without is None) == (method in ("ar", "lookup"))
+        assert (without is None) == (method in ("ar", "lookup", "best"))
         assert without is None or ("has no" in without and "train --pair big" in without)
         assert why(method, drafters={"block": here}) is None
         assert why(method, drafters={"block": "hub:a/b"}) is None
         assert (why(method, drafters={"ar": here}) is None) == (
-            method in ("ar", "lookup", "ar-draft")
+            method in ("ar", "lookup", "best", "ar-draft")
         )
         assert (why(method, drafters={"block": gone}) is None) == (not known.kinds)
     assert "no config.json" in why("best", drafters={"block": gone})
