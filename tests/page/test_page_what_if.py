@@ -49,3 +49,19 @@ def test_what_a_race_cannot_be_asked_is_said(exported):
     panel.locator("summary").click()
     expect(panel.locator(".sd-what-words")).to_have_text("Nothing was drafted in this race so far.")
     expect(panel.locator(".sd-what-knobs")).to_be_hidden()
+
+
+def test_either_lane_of_two_methods_is_asked(exported):
+    left = {"method": "block", "params": {}, "weights": "made up"}
+    page = exported(fake_events(method="tree", tokens=40, against=left), reduced_motion="reduce")
+    page_state(page, "view.player.finish()")
+    panel = page.locator("[data-part=what-if]")
+    panel.locator("summary").click()
+    words, lane = panel.locator(".sd-what-words"), panel.get_by_label("lane")
+    for side, speedup in (("left", "done.against.speedup"), ("right", "done.speedup")):
+        lane.select_option(side)
+        measured = page_state(page, f"view.trace.{speedup}")
+        expect(words).to_contain_text(f"The race itself: {measured:.2f}× measured")
+        expect(panel.locator("option:checked")).to_have_text(
+            "left: block" if side == "left" else "right: tree"
+        )

@@ -20,6 +20,8 @@ export class WhatIf {
     this.key = null; // the race whose limits the sliders have
     this.knobs = Object.fromEntries(KNOBS.map((knob) => [knob.key, this.knob(knob)]));
     this.words = h("p", { class: "sd-what-words", role: "status" });
+    this.lane = h("select", { class: "sd-select", onchange: () => this.update(true) });
+    this.lanes = h("label", { hidden: true }, "lane ", this.lane);
     this.how = h("p", { class: "sd-note" });
     const reset = { type: "button", class: "sd-btn", text: "As it was" };
     this.controls = h(
@@ -37,6 +39,7 @@ export class WhatIf {
         onkeydown: (e) => e.stopPropagation(),
       },
       h("summary", { text: "What if? The same race with another draft, cost or batch" }),
+      this.lanes,
       this.words,
       this.controls,
       this.how,
@@ -65,6 +68,29 @@ export class WhatIf {
     );
   }
 
+  /** The trace of the lane that is asked about: the right one, or the left one's method. */
+  get trace() {
+    const { trace } = this.view;
+    return this.lane.value === "left" && trace.against ? trace.against : trace;
+  }
+
+  /** What this lane came to over plain decoding; null if it was not measured to its end. */
+  get measured() {
+    const { done, against } = this.view.trace;
+    return (this.trace === against ? done?.against?.speedup : done?.speedup) ?? null;
+  }
+
+  /** Where both lanes draft, one of them is chosen. */
+  offerLanes() {
+    const { against, start } = this.view.trace;
+    this.lanes.hidden = !against;
+    const kept = against ? this.lane.value : "right";
+    const option = (value, method) => h("option", { value, text: `${value}: ${method}` });
+    const left = against ? [option("left", against.start.method)] : [];
+    this.lane.replaceChildren(option("right", start.method), ...left);
+    this.lane.value = kept || "right";
+  }
+
   /** As the race was recorded. */
   reset() {
     for (const [key, { input }] of Object.entries(this.knobs))
@@ -76,10 +102,11 @@ export class WhatIf {
   update(settled) {
     const { trace, run } = this.view;
     if (!this.root.open || !settled) return;
-    const key = `${run}|${trace.events.length}`;
+    const key = `${run}|${trace.events.length}|${this.lane.value}`;
     if (key === this.key) return;
-    this.key = key;
-    this.limits = possible(trace);
+    this.offerLanes();
+    this.key = `${run}|${trace.events.length}|${this.lane.value}`;
+    this.limits = possible(this.trace);
     const { why, depth, size, columns } = this.limits;
     this.controls.hidden = Boolean(why);
     this.how.textContent = "";
@@ -92,15 +119,14 @@ export class WhatIf {
   }
 
   show() {
-    const { trace } = this.view;
-    const { ask } = this;
+    const { ask, trace } = this;
     const unit = { draft: "×", verify: "×" };
     for (const [key, { input, value }] of Object.entries(this.knobs)) {
       const text = `${input.value}${unit[key] ?? ""}`;
       value.textContent = key === "size" && !ask.size ? "as drafted" : text;
       input.setAttribute("aria-valuetext", value.textContent);
     }
-    const real = trace.done?.speedup;
+    const real = this.measured;
     const recorded = predictedSeries(trace).at(-1)?.[1];
     const then = replay(trace, ask);
     const perRound = then.rounds ? (then.tokens / then.rounds).toFixed(2) : "–";
