@@ -194,8 +194,10 @@ def measure(server: Server, request: gr.Request) -> Iterator[list[Any]]:
     if ticket is None:
         yield [gr.skip(), *keep]
         return
-    job: BenchJob = ticket.request
     try:
+        if isinstance(ticket.request, UserError):
+            raise ticket.request
+        job: BenchJob = ticket.request
         pair = next(iter(server.pairs))
         for message, fraction in server.engines.wait(pair):
             yield [progress_text(message, fraction), *keep]

@@ -22,6 +22,7 @@ MAX_ORPHANS = 20  # tickets of closed sessions whose turn nobody may ever take
 CLAIM_SECONDS = 10  # how long a ticket waits for its page to get in line
 ON_THE_WAY = 100  # such tickets; the oldest gives way
 FULL = "Too many races are waiting already; try again in a minute."
+FORGOTTEN = "Your place in the line was lost, as this server is very busy; press Run again."
 
 
 @dataclass(eq=False)
@@ -88,6 +89,7 @@ class RaceQueue:
         self.tickets: list[Ticket] = []
         self.held: dict[str, Ticket] = {}  # by session
         self.closed: OrderedDict[str, None] = OrderedDict()  # sessions whose tab was closed
+        self.forgotten: OrderedDict[str, None] = OrderedDict()  # whose ticket gave way meanwhile
 
     def enter(self, session: str, request: Any = None, address: str = "") -> Ticket:
         """A new ticket; the session's last one is cancelled.
@@ -109,7 +111,7 @@ class RaceQueue:
                     " Run again in a minute."
                 )
             # the ones that nobody came for since longest
-            self._remove(idle[: max(0, len(idle) + 1 - ON_THE_WAY)])
+            self._forget(idle[: max(0, len(idle) + 1 - ON_THE_WAY)])
             # A press may be handled after the tab was closed, and then nobody takes the ticket's
             # turn. If somebody does, it is as good as any.
             counted = session not in self.closed
@@ -119,7 +121,7 @@ class RaceQueue:
             self.tickets.append(ticket)
             self.held[session] = ticket
             orphans = [t for t in self.tickets if not t.counted and not t.started]
-            self._remove(orphans[:-MAX_ORPHANS])
+            self._forget(orphans[:-MAX_ORPHANS])
         return ticket
 
     def leave(self, session: str, patience: float = 0.0) -> None:
@@ -180,10 +182,14 @@ class RaceQueue:
 
     def begin(self, session: str, kind: type | tuple[type, ...] = object) -> Ticket | None:
         """The turn of the session's ticket has come; None if it was cancelled before, has begun
-        already, or asks for something else than ``kind``.
+        already, or asks for something else than ``kind``. Where its ticket was given up before it
+        came, one whose request is the ``UserError`` that says so.
         """
         with self.lock:
             ticket = self.held.get(session)
+            if ticket is None and session in self.forgotten:
+                del self.forgotten[session]
+                return Ticket(UserError(FORGOTTEN), session, started=True, counted=False)
             if ticket is None or ticket.started or not isinstance(ticket.request, kind):
                 return None
             ticket.started = True
@@ -200,6 +206,7 @@ class RaceQueue:
             return self._cancel(session)
 
     def _cancel(self, session: str) -> Ticket | None:
+        self.forgotten.pop(session, None)
         ticket = self.held.pop(session, None)
         if ticket is not None:
             ticket.cancel.set()
@@ -215,13 +222,21 @@ class RaceQueue:
 
     def _forget_unclaimed(self) -> None:
         late, in_line = self.clock() - CLAIM_SECONDS, self.in_line()
-        self._remove(
+        self._forget(
             [
                 t
                 for t in self.tickets
                 if not t.started and t.entered < late and t.session not in in_line
             ]
         )
+
+    def _forget(self, tickets: list[Ticket]) -> None:
+        """Gives tickets up that nobody has come for; who still comes is told."""
+        self._remove(tickets)
+        for ticket in tickets:
+            self.forgotten[ticket.session] = None
+        while len(self.forgotten) > MAX_CLOSED:
+            self.forgotten.popitem(last=False)
 
     def _remove(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:

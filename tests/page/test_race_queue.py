@@ -76,7 +76,8 @@ def test_a_ticket_nobody_came_for_does_not_count_and_is_forgotten():
     assert len(queue.tickets) == 3, "its page may still be on the way"
     now[0] = CLAIM_SECONDS + 1
     assert queue.position(mine) == 1 and len(queue.tickets) == 2
-    assert queue.begin("never comes") is None and queue.begin("in line") is not None
+    assert isinstance(queue.begin("never comes").request, UserError)
+    assert queue.begin("in line") is not None
 
 
 def test_tickets_are_bounded_and_shared_among_addresses(monkeypatch):
@@ -101,3 +102,10 @@ def test_tickets_are_bounded_and_shared_among_addresses(monkeypatch):
     now[0] = CLAIM_SECONDS + 1
     queue.enter("c", address="9.9.9.9")
     assert len(queue.tickets) == 1
+    lost = queue.begin("a2")
+    assert "place in the line was lost" in str(lost.request), "who comes after all is told"
+    queue.finish(lost)
+    queue.enter("a1", address="1.2.3.4")
+    assert queue.begin("a2") is None and queue.begin("a1").request is None
+    queue.stop("b0")
+    assert queue.begin("b0") is None, "who pressed Stop is told nothing"
