@@ -93,8 +93,10 @@ class GuardedQueue:
         return list(line.queue) if line else []
 
     def sessions(self) -> set[str]:
-        """The pages and clients that wait."""
-        return {event.session_hash for event in self.waiting()}
+        """The pages and clients that wait, or whose turn has begun: it takes a moment, on a busy
+        machine seconds, from there until a listener takes its ticket.
+        """
+        return {event.session_hash for event in self.running() + self.waiting()}
 
     def api_calls(self) -> list[Event]:
         """Races of the public endpoint that run or wait."""

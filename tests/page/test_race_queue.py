@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from specdemo.errors import UserError
 from specdemo.ui import race_queue
+from specdemo.ui.gradio_queue import GuardedQueue
 from specdemo.ui.race_queue import CLAIM_SECONDS, RaceQueue
 
 
@@ -109,3 +112,19 @@ def test_tickets_are_bounded_and_shared_among_addresses(monkeypatch):
     assert queue.begin("a2") is None and queue.begin("a1").request is None
     queue.stop("b0")
     assert queue.begin("b0") is None, "who pressed Stop is told nothing"
+
+
+def test_a_ticket_is_not_forgotten_between_the_line_and_its_turn():
+    """Gradio takes a page out of its line before the listener runs that takes the ticket."""
+    line = SimpleNamespace(
+        waiting=lambda: [SimpleNamespace(session_hash="waits")],
+        running=lambda: [SimpleNamespace(session_hash="begins")],
+    )
+    now = [0.0]
+    queue = RaceQueue(clock=lambda: now[0])
+    queue.in_line = lambda: GuardedQueue.sessions(line)
+    for session in ("begins", "waits"):
+        queue.enter(session, session)
+    now[0] = CLAIM_SECONDS + 1
+    queue.enter("comes")
+    assert [queue.begin(session).request for session in ("begins", "waits")] == ["begins", "waits"]
