@@ -16,6 +16,8 @@ from test_js import JS, node
 
 from specdemo.__main__ import main
 from specdemo.errors import UserError
+from specdemo.events import Start
+from specdemo.lane_names import lane_names
 from specdemo.pictures import block, export
 from specdemo.pictures.draw import raster
 from specdemo.pictures.race import Race, Token
@@ -175,3 +177,56 @@ def test_the_page_draws_one_picture_at_a_time_and_none_beside_a_race():
     assert "A race is being timed" in maker.make(text, "svg", 1)["error"]
     racing = False
     assert "data" in maker.make(text, "svg", "x")  # as without a round
+
+
+def labels_of(shapes) -> list[str]:
+    return [shape.text for shape in shapes if isinstance(shape, Label)]
+
+
+def test_a_stills_ratio_is_the_races_own_or_said_to_be_so_far():
+    """Also where it is against the one-row kernel, which is then named."""
+    events = list(fake_events(tokens=60))
+    result = events[-1].result
+    result["ar"]["one_row_tokens_per_second"] = 1.2 * result["ar"]["tokens_per_second"]
+    result["speedup"] /= 1.2
+    race = Race(events)
+    text = export.picture(events, "svg").decode()
+    labels = [node.text for node in ElementTree.fromstring(text).iter(f"{SVG}text")]
+    assert f"{result['speedup']:.2f}×" in labels and not any("so far" in s for s in labels)
+    assert f"kernel: {result['ar']['one_row_tokens_per_second']:.1f} tok/s" in labels
+    for lane in ("ar", "spec"):
+        rate = f"{len(race.lanes[lane])} tokens, {result[lane]['tokens_per_second']:.1f} tokens/s"
+        assert rate in labels
+    early = labels_of(Stage(race).of_round(race.round(2)))
+    assert "kernel, so far" in early
+
+
+def test_a_picture_of_two_methods_shows_the_lanes_that_the_page_shows():
+    events = list(fake_events(tokens=40, against={"method": "block", "params": {}, "weights": ""}))
+    race = Race(events)
+    labels = labels_of(Stage(race).at(race.end))
+    against = events[-1].result["against"]
+    assert {"block", "d2sd", "d2sd against block", "the left lane"} <= set(labels)
+    assert f"{against['ratio']:.2f}×" in labels
+    rate = against["spec"]["tokens_per_second"]
+    assert f"{against['spec']['tokens']} tokens, {rate:.1f} tokens/s" in labels
+    assert [t.text for t in race.lanes["against"]] == [t.text for t in race.lanes["spec"]]
+    assert {t.source for t in race.lanes["against"]} & {"accepted", "correction"}
+    assert all(of.verify.lane is None for of in race.rounds)
+
+
+def test_lanes_of_one_method_are_told_apart():
+    def named(ours, theirs):
+        return lane_names(
+            Start(
+                method="d2sd",
+                params=ours,
+                against={"method": "d2sd", "params": theirs, "weights": ""},
+            )
+        )
+
+    assert named({"gamma": 5, "branches": 3}, {"gamma": 5, "branches": 2}) == (
+        "d2sd (branches=2)",
+        "d2sd (branches=3)",
+    )
+    assert named({"gamma": 5}, {"gamma": 5}) == ("d2sd", "d2sd, once more")

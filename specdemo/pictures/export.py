@@ -29,7 +29,8 @@ def picture(
 
     Args:
         kind: png or svg, a still of one round; gif or mp4, the whole race.
-        round_number: of a still, from 1; None: the round with the most kept drafts.
+        round_number: of a still, from 1, with the lanes at its end; None: the round with the most
+            kept drafts, and both lanes complete.
         seconds: of an animation; None: ``SECONDS``.
 
     Raises:
@@ -52,7 +53,7 @@ def picture(
         raise UserError("A length in seconds is for .gif and .mp4; a still has none.")
     colours = DARK if dark else LIGHT
     of = race.round(round_number)
-    shapes = Stage(race, colours).of_round(of)
+    shapes = Stage(race, colours).of_round(of, race.end if round_number is None else None)
     if kind == "svg":
         title = f"Round {of.index + 1} of {len(race.rounds)} of a race in SpecDemo"
         return svg(shapes, colours.paper, title).encode()

@@ -59,12 +59,17 @@ class Round:
 
 
 class Race:
-    """What a finished, stopped or cut race wrote, and when."""
+    """What a finished, stopped or cut race wrote, and when. ``left`` is the lane beside the
+    speculative one, as on the page: plain decoding, or the other method.
+    """
 
     def __init__(self, events: Sequence[Event]):
         self.start = Start()
         self.words: dict[int, str] = {}
-        self.lanes: dict[LaneName, list[Token]] = {"ar": [], "spec": []}
+        self.left: LaneName = "ar"
+        if any(isinstance(event, Start) and event.against for event in events):
+            self.left = "against"
+        self.lanes: dict[LaneName, list[Token]] = {self.left: [], "spec": []}
         self.rounds: list[Round] = []
         self.done: Done | None = None
         for event in events:
@@ -74,14 +79,19 @@ class Race:
         self.rounds = [r for r in self.rounds if r.verify]  # Stop may have cut the last one short
 
     def _take(self, event: Event) -> None:
-        if getattr(event, "lane", None) == "against":
-            return  # a picture shows the right lane beside plain decoding, which ran as well
+        lane = "ar" if isinstance(event, ArToken) else getattr(event, "lane", None) or "spec"
+        if lane not in self.lanes:
+            return  # plain decoding, which runs beside two methods as well
         if isinstance(event, Start):
             self.start = event
         elif isinstance(event, Prefill):
-            self.lanes[event.lane].append(Token(event.text, "first", 0.0))
+            self.lanes[lane].append(Token(event.text, "first", 0.0))
         elif isinstance(event, ArToken):
-            self.lanes["ar"].append(Token(event.text, "plain", event.clock))
+            self.lanes[lane].append(Token(event.text, "plain", event.clock))
+        elif isinstance(event, Verify) and lane == "against":
+            self._write(lane, event)
+        elif lane == "against":
+            return  # the block strip shows the right lane's rounds
         elif isinstance(event, Denoise):
             self._round(event.round).frames.append(event)
         elif isinstance(event, DraftMade):
@@ -89,9 +99,12 @@ class Race:
         elif isinstance(event, Verify):
             of = self._round(event.round)
             of.verify, of.t1, of.first = event, event.clock, len(self.lanes["spec"])
-            self.lanes["spec"] += [Token(k["text"], k["source"], event.clock) for k in event.kept]
+            self._write(lane, event)
         elif isinstance(event, Done):
             self.done = event
+
+    def _write(self, lane: LaneName, event: Verify) -> None:
+        self.lanes[lane] += [Token(k["text"], k["source"], event.clock) for k in event.kept]
 
     def _round(self, number: int) -> Round:
         if self.rounds and self.rounds[-1].number == number:
@@ -130,12 +143,35 @@ class Race:
         the scale of the figure that the finished race reports; None before both have written.
         """
         so_far, whole = self._ratio(t), self._ratio(self.end)
-        told = self.done.result["speedup"] if self.done else None
+        told = self._told()
         return so_far * told / whole if so_far and whole and told else None
+
+    def _told(self) -> float | None:
+        """The ratio of the two lanes that the race itself reports."""
+        if self.done is None:
+            return None
+        if self.left == "against":
+            against = self.done.result.get("against")
+            return against["ratio"] if against else None
+        return self.done.result["speedup"]
+
+    @property
+    def one_row_rate(self) -> float | None:
+        """Tokens per second of the one-row kernel where the ratio is against it, as it is faster
+        than the plain lane in the picture.
+        """
+        plain = self.done.result["ar"] if self.done and self.left == "ar" else None
+        if plain is None or plain["one_row_tokens_per_second"] <= plain["tokens_per_second"]:
+            return None
+        return plain["one_row_tokens_per_second"]
+
+    def is_over(self, t: float) -> bool:
+        """Whether both lanes have written all that they ever will."""
+        return t >= self.end and self.done is not None and not self.done.stopped
 
     def _ratio(self, t: float) -> float | None:
         rates = []
-        for lane in ("ar", "spec"):
+        for lane in self.lanes:
             rate = self.rate(lane, t)
             if rate is None:
                 return None

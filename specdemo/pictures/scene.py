@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..events import LaneName
+from ..lane_names import lane_names
 from .block import Cell, Moment, cells, judged, moment_at, own_token
 from .fonts import fit, width
 from .race import Race, Round
@@ -130,19 +131,22 @@ class Stage:
         part = (t - of.t0) / (of.t1 - of.t0) if of.t1 > of.t0 else 1.0
         return self._shapes(t, of, moment_at(of, min(max(part, 0.0), 1.0)))
 
-    def of_round(self, of: Round) -> tuple[Shape, ...]:
-        """This round with its verdict, and the lanes at its end."""
-        return self._shapes(of.t1, of, judged())
+    def of_round(self, of: Round, t: float | None = None) -> tuple[Shape, ...]:
+        """This round with its verdict, and the lanes at its end, or ``t`` seconds into the race."""
+        return self._shapes(of.t1 if t is None else t, of, judged())
 
     def _shapes(self, t: float, of: Round, moment: Moment) -> tuple[Shape, ...]:
         c, start = self.colours, self.race.start
+        left, right = names(self.race)
         method = f"method: {start.engine or start.method}"
+        if start.against:
+            method = f"{right} against {left}"
         room = WIDTH - 2 * LEFT - width(method, 18) - 24
         shapes: list[Shape] = [
             Label(LEFT, 44, fit(printable(start.prompt), 22, room), 22, c.ink),
             Label(WIDTH - LEFT, 44, printable(method), 18, c.soft, "end"),
-            *self._lane("ar", "Plain decoding", LEFT, t),
-            *self._lane("spec", "Draft and verify", RIGHT, t),
+            *self._lane(self.race.left, left, LEFT, t),
+            *self._lane("spec", right, RIGHT, t),
             *self._ratio(t),
             *self._block(of, moment),
         ]
@@ -161,11 +165,18 @@ class Stage:
         ratio = self.race.speedup(t)
         if ratio is None:
             return []
-        c, x = self.colours, WIDTH / 2
-        return [
-            Label(x, 236, f"{ratio:.2f}×", 44, c.ink, "middle"),
-            Label(x, 280, "the speed of", 17, c.soft, "middle"),
-            Label(x, 302, "plain decoding", 17, c.soft, "middle"),
+        c, x, over, one_row = self.colours, WIDTH / 2, self.race.is_over(t), self.race.one_row_rate
+        words = ["the speed of", "plain decoding"]
+        if self.race.left == "against":
+            words = ["the speed of", "the left lane"]
+        elif one_row:
+            words = ["the speed of plain", "decoding’s one-row"]
+            words.append(f"kernel: {one_row:.1f} tok/s" if over else "kernel")
+        if not over:
+            words[-1] += ", so far"
+        shapes: list[Shape] = [Label(x, 236, f"{ratio:.2f}×", 44, c.ink, "middle")]
+        return shapes + [
+            Label(x, 280 + 22 * i, line, 17, c.soft, "middle") for i, line in enumerate(words)
         ]
 
     def _lane(self, name: LaneName, title: str, x: float, t: float) -> list[Shape]:
@@ -175,7 +186,7 @@ class Stage:
         head = f"{written} tokens" + (f", {rate:.1f} tokens/s" if rate else "")
         shapes: list[Shape] = [
             Box(x, LANE_TOP, LANE_WIDTH, LANE_HEIGHT, c.card, c.line, radius=8),
-            Label(x + 16, LANE_TOP + 28, title, 21, c.ink),
+            Label(x + 16, LANE_TOP + 28, fit(title, 21, LANE_WIDTH - 270), 21, c.ink),
             Label(x + LANE_WIDTH - 16, LANE_TOP + 28, head, 18, c.soft, "end"),
         ]
         for piece in self.lines[name].shown(written, TEXT_LINES):
@@ -251,6 +262,14 @@ class Stage:
             "correction": c.correction_line,
             "bonus": c.bonus_line,
         }[kind]
+
+
+def names(race: Race) -> tuple[str, str]:
+    """What the lanes are called; of two methods by name, with settings where the names agree."""
+    if race.start.against is None:
+        return "Plain decoding", "Draft and verify"
+    left, right = lane_names(race.start)
+    return printable(left), printable(right)
 
 
 def words_of(of: Round, moment: Moment) -> str:
