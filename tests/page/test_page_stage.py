@@ -250,6 +250,42 @@ def test_share_puts_the_link_on_the_screen(served, open_page):
     expect(page.get_by_label("show rejected")).to_be_focused()
     expect(page.get_by_label("show rejected")).to_have_css("outline-style", "solid")
     assert state(page, "view.player.root.getBoundingClientRect().bottom <= innerHeight")
+    page.keyboard.press("Escape")
+    expect(link).to_be_hidden()
+    expect(page.locator("#share")).to_be_focused()
+    for leave in (
+        lambda: page.locator("#race-view .sd-block-say").click(),
+        lambda: state(page, "view.presenter.toggle(true) || 1"),
+        lambda: state(page, "view.load(view.trace.events) || 1"),
+    ):
+        page.locator("#share").click()
+        expect(link).to_be_visible()
+        leave()
+        expect(link).to_be_hidden()
+        state(page, "view.presenter.toggle(false) || 1")
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_steps_keep_the_newest_text_in_sight(exported, present):
+    """A clicker steps; nothing plays. What is scrolled away by hand stays where it is."""
+    page = exported(fake_events(tokens=200), width=390, height=844, reduced_motion="reduce")
+    if present:
+        page.keyboard.press("p")
+    text = page.locator(".sd-lane-spec .sd-text")
+    page.keyboard.press("Home")
+    for key in ("PageDown", "ArrowRight") * 20:
+        page.keyboard.press(key)
+    place = "(t) => [t.scrollTop, t.scrollHeight - t.clientHeight]"
+    top, most = text.evaluate(place)
+    assert top > 20 and abs(top - most) < 2, "the newest text is out of sight"
+    text.hover()
+    page.mouse.wheel(0, -500)
+    expect(text).to_have_js_property("scrollTop", 0)
+    page.keyboard.press("PageDown")
+    assert text.evaluate(place)[0] == 0
+    page.keyboard.press("End")
+    top, most = text.evaluate(place)
+    assert abs(top - most) < 2
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])

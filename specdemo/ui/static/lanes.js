@@ -5,6 +5,8 @@ import { mainPath, rejectedAt } from "./draft_tree.js";
 import { boxed, clamp, flow, plural, rate, spoken } from "./format.js";
 import { candidateLines, tokenLines } from "./token_words.js";
 
+const AT_THE_END = 12; // pixels from the end of a text at which it counts as scrolled there
+
 const sign = () => h("span", { class: "sd-sign", "aria-hidden": "true" });
 
 export class Lane {
@@ -29,6 +31,7 @@ export class Lane {
       const at = e.target.closest("[data-at]");
       if (at) view.openToken(kind, Number(at.dataset.at));
     });
+    this.text.addEventListener("scroll", () => this.onScroll());
     view.tip.watch(this.text, "[data-at],[data-node]", (node) => this.describe(node));
     this.reset();
   }
@@ -63,6 +66,7 @@ export class Lane {
     this.roving = 0; // the token that has the tab stop
     this.current = null; // the round under way
     this.differs = -1; // the first different position
+    this.held = false; // scrolled away from the newest text by hand
     this.pendingKey = "";
     this.pending = h("span", { class: "sd-pending", "aria-hidden": "true" });
     this.text.replaceChildren(this.pending);
@@ -194,9 +198,16 @@ export class Lane {
     });
   }
 
-  /** The newest text stays in sight while the race or its replay goes on. */
-  follow() {
-    if (this.view.following) this.text.scrollTop = this.text.scrollHeight;
+  /** The newest text stays in sight, until it is scrolled away by hand. */
+  follow(again = false) {
+    const { text } = this;
+    if (again || text.scrollHeight <= text.clientHeight) this.held = false;
+    if (!this.held) text.scrollTop = text.scrollHeight;
+  }
+
+  onScroll() {
+    const { scrollHeight, clientHeight, scrollTop } = this.text;
+    this.held = scrollHeight - clientHeight - scrollTop > AT_THE_END;
   }
 
   /** Masks and candidates of the round under way, after the text. */

@@ -221,6 +221,7 @@ export class Player {
     this.pause();
     this.pinned = true;
     this.view.draw();
+    Object.values(this.view.lanes).forEach((lane) => lane.follow(true));
   }
 
   /** To the verdict of the next or previous round. */

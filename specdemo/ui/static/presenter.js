@@ -7,10 +7,10 @@ const IN_A_FIELD = "input:not([type=range]), textarea, select, [contenteditable]
 
 /** P begins and ends presenting, B blanks the screen, Escape ends both. */
 export class Presenter {
-  /** `onChange` is called when the size of things has changed. */
-  constructor(root, onChange) {
+  constructor(view) {
+    const { root } = view;
+    this.view = view;
     this.root = root;
-    this.onChange = onChange;
     this.blank = h("div", { class: "sd-blank", hidden: true, role: "status" });
     root.append(this.blank);
     const onKey = (e) => {
@@ -42,7 +42,8 @@ export class Presenter {
     this.root.classList.toggle("sd-on-stage", on);
     if (!on) this.showBlank(false);
     window.scrollTo(0, 0);
-    this.onChange();
+    this.view.saveBar.shareBox.close(false);
+    this.view.draw(); // the size of things has changed
   }
 
   showBlank(now) {

@@ -6,8 +6,8 @@ import { boxed, str } from "./format.js";
 import { keyList } from "./keys.js";
 import { MAX_TRACE_BYTES, TOO_LARGE, parseTrace, traceText } from "./parse.js";
 import { Pictures } from "./pictures.js";
-import { qrImage } from "./qr.js";
 import { Recordings } from "./recordings.js";
+import { ShareBox } from "./share_box.js";
 import { shorten } from "./shorten.js";
 
 // of the events of a page: the server, which writes numbers longer at times, reads 20 MB
@@ -24,20 +24,8 @@ export class SaveBar {
       "aria-label": "Trace file",
       onchange: () => this.openFile(this.file.files[0]),
     });
-    this.link = h("input", {
-      class: "sd-link",
-      readonly: true,
-      "aria-label": "Link to this run",
-    });
-    const close = h("button", {
-      type: "button",
-      class: "sd-btn",
-      text: "Close",
-      onclick: () => (this.shareBox.hidden = true),
-    });
     // on the stage, as the button that opens it is in the page's first row
-    this.code = h("div", { role: "status" }); // the link for cameras
-    this.shareBox = h("div", { class: "sd-share-box", hidden: true }, this.link, this.code, close);
+    this.shareBox = new ShareBox(server);
     this.kept = null; // {events, name} of a trace that waits for the end of a race
     this.keptButton = h("button", {
       type: "button",
@@ -116,28 +104,9 @@ export class SaveBar {
   }
 
   share() {
-    const { link, view } = this;
-    const { start, asked } = view.trace;
+    const { start, asked } = this.view.trace;
     const query = raceQuery({ ...start, chosen_dtype: asked && str(asked.chosen_dtype) });
-    link.value = `${location.origin}${location.pathname}?${query}`;
-    this.shareBox.hidden = false;
-    link.focus();
-    link.select();
-    this.drawCode(link.value);
-    if (navigator.clipboard)
-      navigator.clipboard.writeText(link.value).then(
-        () => view.say("The link is on the clipboard.", "status"),
-        () => {},
-      );
-  }
-
-  async drawCode(text) {
-    this.code.replaceChildren();
-    const { server } = this.view.options;
-    const { rows } = (server?.qr_code && (await server.qr_code({ text }))) || {};
-    if (this.link.value !== text) return;
-    if (rows) this.code.replaceChildren(qrImage(rows, "QR code of this link"));
-    else this.code.textContent = "Too long for a QR code: shorten the prompt.";
+    this.shareBox.toggle(`${location.origin}${location.pathname}?${query}`);
   }
 
   async openFile(file) {

@@ -47,7 +47,6 @@ export class View {
 
     this.scheduled = false; // a drawing is due at the next frame
     this.autoplay = false; // play as soon as there are events
-    this.following = true; // the newest text stays in sight
     this.shownStart = null; // the start event whose words are on screen
 
     this.root = h("div", { class: "sd", "data-theme": "light" });
@@ -63,7 +62,7 @@ export class View {
     this.panels = new Panels(this);
     this.saveBar = new SaveBar(this, this.options);
     this.layout();
-    this.presenter = new Presenter(this.root, () => this.draw());
+    this.presenter = new Presenter(this);
     this.listen();
     element.replaceChildren(this.root);
     watchTheme(this.root, this.options.standalone);
@@ -85,7 +84,7 @@ export class View {
           h("div", { class: "sd-headline" }, this.badge, this.methodBadge, this.prompt),
         ),
         this.banner.root,
-        this.saveBar.shareBox,
+        this.saveBar.shareBox.root,
         h("div", { class: "sd-lanes" }, ar.root, this.score.root, spec.root),
         this.strip.root,
         this.player.quiz.root,
@@ -167,6 +166,7 @@ export class View {
     this.trace = new Trace(live ? this.asked : null);
     this.total = 0;
     this.say("", "status");
+    this.saveBar.shareBox.close(false);
     this.player.reset(!run.stepping);
     Object.values(this.lanes).forEach((lane) => lane.reset());
     this.roundView.reset();
@@ -323,7 +323,6 @@ export class View {
     const { round, stage, step, t, ar, spec, left, opened } = state;
     const upto = step ? step.upto : 0;
     const index = opened ? opened.index : -1;
-    this.following = player.pinned || player.playing;
     const differs = firstDifference(trace, ar, spec);
     const leftDiffers = trace.against ? firstDifference(trace.against, ar, left) : differs;
     this.lanes.ar.update(left, state.leftClock, -1, leftDiffers);
