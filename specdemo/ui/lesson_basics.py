@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..drafters import METHODS
+
+# who offers the ratio test in the settings
+RATIO = ", ".join(method.title for method in METHODS.values() if "ratio" in method.rules)
+
 BASICS: list[dict[str, Any]] = [
     {
         "id": "one-token",
@@ -169,7 +174,8 @@ BASICS: list[dict[str, Any]] = [
         ),
         "teacher": [
             "There are also rules that keep the target's distribution instead of the same sample"
-            " (“ratio” in the settings). A good question for the class: how is that tested?"
+            f" (“ratio” in the settings, under {RATIO}). A good question for the class: how is that"
+            " tested?"
         ],
         "trace": "block",
         "moment": {"at": "end"},
@@ -213,7 +219,8 @@ BASICS: list[dict[str, Any]] = [
             "The text is then not the same as plain decoding's, but drawn from the same"
             " distribution. That cannot be seen in one text: our tests compare exact distributions"
             " of small models with what thousands of runs give.",
-            "In the settings this rule is “ratio”. The paper: Leviathan et al. 2023.",
+            f"In the settings this rule is “ratio”. The methods that offer it: {RATIO}; the others"
+            " do not sample their drafts, so there is no q. The paper: Leviathan et al. 2023.",
         ],
         "trace": "block",
         "moment": {"at": "end"},

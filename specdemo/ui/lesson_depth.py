@@ -169,10 +169,15 @@ DEPTH: list[dict[str, Any]] = [
             "A streak counts: after the first wrong token nothing is kept. So the loss weighs early"
             " positions more, or takes the expected length of the streak itself.",
         ],
-        "look": "the learning curve of this page's own drafter, as its training wrote it.",
+        "look": (
+            "the learning curve of the Markov head of this page's own drafter, as its training"
+            " wrote it."
+        ),
         "teacher": [
-            "Ask why the curve of tokens per round is worth more than the loss: the loss falls also"
-            " where the improvement lies behind the first rejection, which gains nothing.",
+            "Ask which of the two curves says more about the speed-up. The loss falls also where"
+            " the improvement lies behind the first rejection, which gains nothing; a wrong first"
+            " token ends the whole round. What counts in the end are tokens per round: they were"
+            " measured after the training alone, and stand in the drafter's README.md.",
             "“python -m specdemo train” does this on a laptop; docs/training.md says how.",
         ],
         "trace": "block",

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tools import serving, state, view_of
 
 from specdemo.paths import ROOT
-from specdemo.ui import qr
+from specdemo.ui import lesson, qr
 
 browser = pytest.mark.browser
 
@@ -100,7 +100,23 @@ def test_the_theme_is_kept_for_the_next_visit(shipped, open_page):
 def test_the_teachers_notes_print_on_two_pages(shipped, open_page):
     page = open_page(f"{shipped}#lesson-one-token", reduced_motion="reduce")
     view_of(page, "lesson-view")
-    expect(page.locator(".sd-handout")).to_be_hidden()
+    handout = page.locator(".sd-handout")
+    expect(handout).to_be_hidden()
+    # answers and figures of the recordings, once they have come
+    for step, said in (
+        ("one-token", "It takes "),
+        ("masks", "a pass of the target takes"),
+        ("guess", "How many will the target accept?"),
+        ("steps", "the speed of plain decoding"),
+        ("when", "Break-even lies at"),
+    ):
+        address = f"{shipped.rstrip('/')}/#lesson-{step}"
+        notes = handout.locator("section").filter(has_text=re.compile(re.escape(address)))
+        expect(notes).to_contain_text(said)
+    for step in lesson.STEPS:
+        if "options" in step.get("ask", {}):
+            right = step["ask"]["options"][step["ask"]["answer"]]
+            expect(handout).to_contain_text(f"{right['text']}. {right['why']}")
     pdf = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf)) == 2
     page.emulate_media(media="print")

@@ -3,7 +3,7 @@
 
 import { h, reducedMotion, watchTheme } from "./dom.js";
 import { list } from "./format.js";
-import { handout } from "./handout.js";
+import { Handout } from "./handout.js";
 import { experimentOf } from "./lesson_experiments.js";
 import { withFigures } from "./lesson_figures.js";
 import { pickRound } from "./lesson_rounds.js";
@@ -32,7 +32,8 @@ export class Lesson {
     this.title = h("h2", { class: "sd-lesson-title", tabindex: -1 });
     this.words = h("div", { class: "sd-lesson-words" });
     this.tasks = h("div", { class: "sd-lesson-play" });
-    this.root = h("div", { class: "sd sd-lesson-root" }, this.card(), stage, handout(this.steps));
+    this.handout = new Handout(content, (name) => this.folded(name));
+    this.root = h("div", { class: "sd sd-lesson-root" }, this.card(), stage, this.handout.root);
     element.replaceChildren(this.root);
     watchTheme(this.root, false);
     this.go(this.asked() ?? 0, true);
@@ -85,6 +86,13 @@ export class Lesson {
     return this.traces.get(name);
   }
 
+  /** The recording of this name, as the views read it. */
+  async folded(name) {
+    const trace = new Trace();
+    for (const event of await this.trace(name)) trace.push(event);
+    return trace;
+  }
+
   /** To step i; `quiet` moves neither the focus nor the page. */
   async go(i, quiet) {
     if (i < 0 || i >= this.steps.length || i === this.at) return;
@@ -103,6 +111,7 @@ export class Lesson {
     if (step.cost) this.tasks.append(costTask(this.view.trace));
     this.experiment.replaceChildren(experimentOf(step, this.view.trace, this.content));
     this.point(step);
+    this.handout.fillWhenSeen(this.root);
     if (!quiet && matchMedia(SIDE_BY_SIDE).matches) this.showPoint("nearest");
   }
 

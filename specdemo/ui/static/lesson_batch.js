@@ -6,7 +6,7 @@ import { batches } from "./lesson_models.js";
 import { panel } from "./lesson_panel.js";
 import { axes, curve, figure } from "./plot.js";
 
-const MOST_USERS = 16;
+export const MOST_USERS = 16;
 
 /** Nothing if the recording does not say what passes cost. */
 export function batchTask(trace) {

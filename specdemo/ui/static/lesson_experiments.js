@@ -45,5 +45,9 @@ function trainingCurve(svg) {
       alt: "Loss, share of right first tokens and, where it was measured, tokens per round, against steps of training",
       src: `data:image/svg+xml,${encodeURIComponent(svg)}`,
     }),
+    h("p", {
+      class: "sd-key",
+      text: "Each axis goes from the lowest to the highest value measured, not from 0.",
+    }),
   );
 }

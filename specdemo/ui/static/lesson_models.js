@@ -162,3 +162,9 @@ export function keptOf(guesses, all, from) {
   const wrong = guesses.findIndex((id, k) => id !== all[from + k].token.id);
   return wrong < 0 ? guesses.length : wrong;
 }
+
+/** The fewest users up to `most` from which drafting no longer pays; null if it always does. */
+export function breakEvenUsers(costs, most) {
+  for (let users = 1; users <= most; users++) if (costs.at(users).gain < 1) return users;
+  return null;
+}

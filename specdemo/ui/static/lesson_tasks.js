@@ -41,7 +41,22 @@ export function knobTask(lesson, step) {
     }),
   );
   updateNote();
-  return task(label, label, choices(buttons), note);
+  const all = h("p", { class: "sd-key", text: "" });
+  Promise.all(options.map(({ trace }) => lesson.folded(trace))).then(
+    (traces) => (all.textContent = knobSummary(step, traces)),
+    () => {}, // the page goes, or the recording did not come: its button says so
+  );
+  return task(label, label, choices(buttons), note, all);
+}
+
+/** What the recordings of a setting say side by side; `traces` in the order of its options. */
+export function knobSummary({ knob: { label, options } }, traces) {
+  const counts = traces.map(({ rounds }) => rounds.length);
+  const said = options.map((option, k) => `${option.label}: ${knobNote(traces[k])}`);
+  const ending = counts.every((n) => n === counts[0])
+    ? ` All settings need the same ${plural(counts[0], "round")}: what differs is the time that a round takes.`
+    : "";
+  return `${label}. ${said.join(" ")}${ending}`;
 }
 
 function knobNote({ rounds, done }) {
@@ -51,18 +66,26 @@ function knobNote({ rounds, done }) {
 }
 
 /**
- * A question to answer before looking; the answer comes from the recording where it can. Nothing if
- * the recording does not know it.
+ * {question, options, answer} of a step, from the recording where it can; null if the recording
+ * does not know it.
  */
+export function questionOf({ ask, moment }, trace) {
+  switch (ask?.kind) {
+    case "accepted":
+      return trace.rounds.length
+        ? acceptedQuestion(pickRound(trace, moment?.round), (id) => trace.word(id))
+        : null;
+    case "pass":
+      return passQuestion(trace);
+    default:
+      return ask ?? null;
+  }
+}
+
+/** A question to answer before looking. Nothing if the recording does not know it. */
 export function guessTask(lesson, step) {
-  const { trace } = lesson.view;
   const isAboutRound = step.ask.kind === "accepted";
-  const asked = {
-    accepted: () =>
-      acceptedQuestion(pickRound(trace, (step.moment || {}).round), (id) => trace.word(id)),
-    pass: () => passQuestion(trace),
-  }[step.ask.kind];
-  const found = asked ? asked() : step.ask;
+  const found = questionOf(step, lesson.view.trace);
   if (!found) return "";
   const { question, options, answer } = found;
   const reply = h("p", { class: "sd-answer", role: "status" });
@@ -109,19 +132,25 @@ function acceptedReply(guess, accepted, n, kept) {
     : `${accepted}. The first rejected token ends the round: everything after it was conditioned on a wrong prefix.`;
 }
 
+/** The break-even calculation at so many tokens per round. */
+export function breakEvenWords(tokens, costs) {
+  const { plain, draft, check } = costs;
+  const gain = speedupAt(tokens, costs);
+  const pays = gain >= 1 ? "– it pays." : "– it does not pay.";
+  const parts = `(${draft.toFixed(2)} ms draft + ${check.toFixed(2)} ms verify)`;
+  const breakEven = ((draft + check) / plain).toFixed(2);
+  return `${tokens.toFixed(2)} tokens per round × ${plain.toFixed(2)} ms (one token of the baseline) ÷ ${parts} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
+}
+
 /** The break-even calculation with one slider, against the same baseline as the speed-up. */
 export function costTask(trace) {
   const costs = roundCosts(trace);
-  const { plain, draft, check } = costs;
   const out = h("p", { class: "sd-answer", role: "status" });
   const update = () => {
     const tokens = Number(slider.value);
     const gain = speedupAt(tokens, costs);
     slider.setAttribute("aria-valuetext", `${tokens} tokens per round, ${times(gain)}`);
-    const pays = gain >= 1 ? "– it pays." : "– it does not pay.";
-    const parts = `(${draft.toFixed(2)} ms draft + ${check.toFixed(2)} ms verify)`;
-    const breakEven = ((draft + check) / plain).toFixed(2);
-    out.textContent = `${tokens.toFixed(2)} tokens per round × ${plain.toFixed(2)} ms (one token of the baseline) ÷ ${parts} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
+    out.textContent = breakEvenWords(tokens, costs);
   };
   const slider = h("input", {
     type: "range",
