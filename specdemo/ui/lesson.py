@@ -6,22 +6,24 @@ broken, branching or a number; ``stage``: denoise, draft, verify; ``at``: start 
 run it);
 ``points`` name ``data-part`` attributes. Figures stand in braces and are read from the recording
 (``FIGURES`` in ``static/lesson_figures.js``); a paragraph whose figure it lacks is left out.
+``bench`` names a method of the shipped report, whose mean stands beside the recording's figure.
 ``experiment`` names something to do above the race (``static/lesson.js``); ``ask`` is a question,
 each of whose options has its own reply. ``id`` is the step's address: ``#lesson-ID``.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from .lesson_basics import BASICS
 from .lesson_depth import DEPTH
+from .lesson_measured import read_report, read_sweep
 from .lesson_words import GLOSSARY, PAPERS
 
 STEPS: list[dict[str, Any]] = [*BASICS, *DEPTH]
 SWEEPS = Path("bench") / "sweeps"
+REPORT = Path("bench") / "smollm2-135m-108-prompts.json"
 CURVE = Path("drafters") / "smollm2-135m-block" / "curve.svg"
 
 
@@ -51,6 +53,10 @@ def content(assets: Path, traces: list[str]) -> dict[str, Any] | None:
     if not steps:
         return None
     path = assets / CURVE
+    measured = read_report(assets / REPORT)
+    for step in steps:
+        if (method := step.get("bench")) in measured:
+            step["text"] = [*step["text"], measured[method]]
     return {
         "steps": steps,
         "glossary": GLOSSARY,
@@ -61,29 +67,4 @@ def content(assets: Path, traces: list[str]) -> dict[str, Any] | None:
             if (name := step.get("sweep")) and (shown := read_sweep(assets / SWEEPS, name))
         },
         "curve": path.read_text(encoding="utf-8") if path.is_file() else "",
-    }
-
-
-def read_sweep(folder: Path, name: str) -> dict[str, Any] | None:
-    """Of a ``sweep.json`` what the page draws; None where there is none."""
-    path = folder / f"{name}.json"
-    if not path.is_file():
-        return None
-    data = json.loads(path.read_text(encoding="utf-8"))
-    plan, where = data["plan"], data["environment"]
-    keys = ("x", "speedup", "interval", "tokens_per_round", "tokens_interval")
-    return {
-        "title": f"Measured: {data['title']}",
-        "axis": data["axis"],
-        "note": (
-            f"{plan['prompts']} held-out prompts, {plan['max_new_tokens']} tokens each, on"
-            f" {where['hardware']}; drafted with {next(iter(data['weights'].values()))}."
-        ),
-        "lines": [
-            {
-                "name": line["name"],
-                "points": [{key: point[key] for key in keys} for point in line["points"]],
-            }
-            for line in data["lines"]
-        ],
     }

@@ -221,6 +221,7 @@ DEPTH: list[dict[str, Any]] = [
         "points": ["experiment", "speedup", "chart-cost"],
         "experiment": "sweep",
         "sweep": "denoising-steps",
+        "bench": "specdiff",
         "knob": {
             "label": "Denoising steps",
             "options": [
@@ -251,6 +252,7 @@ DEPTH: list[dict[str, Any]] = [
         "points": ["experiment"],
         "experiment": "sweep",
         "sweep": "gamma",
+        "bench": "block",
         "ask": {
             "question": "The target accepts on average two tokens of a draft. Does a γ of 15 pay?",
             "options": [

@@ -75,12 +75,26 @@ def test_a_student_drafts_and_the_target_checks(shipped, open_page):
 def test_batches_and_training_show_their_curves(shipped, open_page):
     page, _, experiment = at_step(open_page, shipped, "batch")
     expect(experiment.locator(".sd-answer")).to_contain_text("1 user: plain decoding")
+    expect(experiment.locator(".sd-note")).to_contain_text("by the pass alone as measured at load")
     experiment.get_by_role("slider").fill("16")
     expect(experiment.locator(".sd-answer")).to_contain_text("rows were not measured")
     page.evaluate("location.hash = '#lesson-training'")
     curve = page.locator("#lesson-view .sd-curve")
     expect(curve).to_be_visible()
     assert curve.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 100
+
+
+def test_a_favourable_recording_stands_beside_the_report_and_has_no_jargon(shipped, open_page):
+    page, card, experiment = at_step(open_page, shipped, "gamma")
+    expect(card.locator(".sd-lesson-words")).to_contain_text(
+        re.compile(r"one prompt, whose speed-up is \d\.\d\d×\. Over the 108 prompts .* \d\.\d\d×")
+    )
+    page.evaluate("location.hash = '#lesson-steps'")
+    expect(card.locator(".sd-ask")).to_contain_text("All settings need the same 24 rounds")
+    expect(experiment.locator("h3")).to_have_text("Measured: SpecDiff, γ (tokens drafted)")
+    assert "mdlm" not in card.inner_text() + experiment.inner_text()
+    page.evaluate("location.hash = '#lesson-when'")
+    expect(card.locator(".sd-ask")).to_contain_text("computed from the rounded numbers")
 
 
 def test_each_wrong_answer_has_its_own_reply(shipped, open_page):

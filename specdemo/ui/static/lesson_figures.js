@@ -1,6 +1,7 @@
 // Figures that the lesson reads from its recordings, so that no text claims what was not measured.
 
 import { baselineScale, borrowedWeights, sum } from "./figures.js";
+import { times } from "./format.js";
 
 const ms = (value) => (value === undefined ? null : `${value.toFixed(1)} ms`);
 
@@ -9,8 +10,14 @@ const FIGURES = {
   pass_1: ({ start }) => ms(start.pass_ms[1]),
   pass_16: ({ start }) => ms(start.pass_ms[16]),
   pass_64: ({ start }) => ms(start.pass_ms[64]),
-  borrowed: ({ start }) => borrowedWeights(start),
+  borrowed: ({ start }) => inWords(borrowedWeights(start)),
+  speedup: ({ done }) => (done?.speedup ? times(done.speedup) : null),
 };
+
+/** Weights, without the name by which models.yaml knows a kind of drafter. */
+const inWords = (weights) =>
+  weights &&
+  weights.replace(/none trained for \S+ yet/, "none trained for this kind of drafter yet");
 
 /** The texts with their figures, without those of which the recording lacks one. */
 export function withFigures(texts, trace) {

@@ -142,6 +142,14 @@ export function breakEvenWords(tokens, costs) {
   return `${tokens.toFixed(2)} tokens per round × ${plain.toFixed(2)} ms (one token of the baseline) ÷ ${parts} = ${times(gain)} ${pays} Break-even lies at ${breakEven} tokens per round.`;
 }
 
+/** Why the sum's last digit is not that of the race, where it is not. */
+function roundedWords({ done }, costs) {
+  const here = times(speedupAt(costs.tokens, costs));
+  return done?.speedup && times(done.speedup) !== here
+    ? ` The race says ${times(done.speedup)}, this sum ${here}: it is computed from the rounded numbers shown here.`
+    : "";
+}
+
 /** The break-even calculation with one slider, against the same baseline as the speed-up. */
 export function costTask(trace) {
   const costs = roundCosts(trace);
@@ -165,7 +173,7 @@ export function costTask(trace) {
   update();
   const note = h("p", {
     class: "sd-key",
-    text: "The baseline is plain decoding as the speed-up above takes it: the faster of the left lane and the one-row baseline.",
+    text: `The baseline is plain decoding as the speed-up of the race takes it: the faster of the left lane and the one-row baseline.${roundedWords(trace, costs)}`,
   });
   return task("Break-even", "Move the slider: tokens per round", slider, out, note);
 }
