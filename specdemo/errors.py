@@ -6,6 +6,7 @@ import errno
 import os
 import reprlib
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from .console import drop_output, prepare_streams, printable
 
+LONGEST = 200  # of a quoted line
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -29,8 +31,11 @@ class UserError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error message, to be quoted in a sentence of our own."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+    """The first line of a library's error message, to be quoted in a sentence of our own; of a long
+    one its whole words.
+    """
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return textwrap.shorten(line, LONGEST, placeholder=" …").rstrip(".")
 
 
 def shown(value: Any, longest: int = 80) -> str:

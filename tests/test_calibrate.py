@@ -95,14 +95,16 @@ def test_costs_are_the_quiet_passes_of_each_number_of_threads(monkeypatch):
     noisy = Noisy(monkeypatch)
     curves, sure = noisy.calibrated(seconds=3)
     assert list(curves) == [2, 1] and noisy.threads == 2 and sure
+    # one compiled row is what the lane runs: no other kernel is measured beside it
+    one_row = 22 if noisy.target.pass_kind == "compiled" else 20
     for threads, factor in ((2, 1), (1, 1.5)):
         costs = curves[threads]
         assert costs.ms == pytest.approx({w: (w + 21) * factor for w in WIDTHS})
-        assert costs.one_row_ms == pytest.approx(20 * factor)
+        assert costs.one_row_ms == pytest.approx(one_row * factor)
         far = costs.at(CONTEXT + 1000)
         more = 10 * factor * 1000 / (min(FAR, noisy.target.max_positions - WIDTHS[-1]) - CONTEXT)
         assert far.ms[16] == pytest.approx(37 * factor + more)
-        assert far.one_row_ms == pytest.approx(20 * factor + more)
+        assert far.one_row_ms == pytest.approx(one_row * factor + more)
 
 
 def test_measuring_ends_in_time_and_outlasts_a_busy_moment(monkeypatch):

@@ -333,15 +333,15 @@ RESULT = {
         (
             {"ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}},
             (
-                "1.20 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s"
-                " (predicted"
+                "1.20 times the speed of plain decoding's faster one-row kernel (25.0 tok/s by"
+                " the costs measured at load) (predicted"
             ),
         ),
         (
             {"speedup": 0.9, "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 25.0}},
             (
-                "0.90 times the speed of plain decoding's faster one-row kernel at 25.0 tok/s, so"
-                " slower"
+                "0.90 times the speed of plain decoding's faster one-row kernel (25.0 tok/s by"
+                " the costs measured at load), so slower"
             ),
         ),
     ],

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 import torch
@@ -138,7 +139,43 @@ def test_damaged_target(folder, damage):
     damage(folder / "model.safetensors")
     with pytest.raises(UserError, match="damaged or incomplete|cannot be read") as caught:
         load_target(pair_of(folder), dtype="fp32", device="cpu")
-    assert "delete that folder" in str(caught.value) and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "mend that folder's files" in str(caught.value), "a person's own files are not ours"
+
+
+def test_what_we_fetched_is_fetched_again(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
+    ours = tmp_path / "cache" / "targets" / "tiny"
+    shutil.copytree(folder, ours)
+    (ours / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="; delete that folder to fetch it again, or"):
+        load_target(pair_of(ours), dtype="fp32", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "specdemo_block_drafter"},
+        {"model_type": "Dream"},
+        {"model_type": "qwen3", "architectures": ["DFlashDraftModel"]},
+    ],
+)
+def test_a_drafter_is_no_target(folder, config):
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="holds a drafter, .*; name it with --drafter"):
+        load_target(pair_of(folder), dtype="fp32", device="cpu")
+
+
+def test_a_place_without_a_target_is_named_for_what_it_is(tmp_path):
+    (tmp_path / "file.gguf").write_bytes(b"GGUF")
+    for place, why in (
+        ("file.gguf", "is a file, and GGUF is not read there"),
+        ("none", "there is no folder"),
+        (".", "has no config.json"),
+    ):
+        with pytest.raises(UserError, match=why) as caught:
+            load_target(pair_of(tmp_path / place), dtype="fp32", device="cpu")
+        assert "network" not in str(caught.value) and "safetensors" in str(caught.value)
 
 
 def test_remote_code_is_never_run(folder):

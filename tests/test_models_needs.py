@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -159,6 +160,15 @@ def test_verdicts(free, total, verdict):
     memory = Memory("this machine's memory", "cpu", int(total), int(free))
     found = [f for f in fits(pairs.get_pair("smollm2-135m"), [memory]) if f.dtype == "bf16"]
     assert [f.verdict for f in found] == [verdict] and verdict in found[0].text
+
+
+def test_no_more_is_said_to_fit_than_there_is():
+    held, files = 12 * 10**9, 8 * 10**9
+    room = Memory("this machine's memory", "cpu", 15 * 10**9, 14 * 10**9)
+    fit = needs.Fit("bf16", needs.Needs(held + files, 0, 0, 0, 0, mapped=files), room, "fits")
+    assert "about 12.0 GB, beside 8.0 GB of its files' pages, which the system drops" in fit.text
+    ample = replace(room, total=30 * 10**9)
+    assert "about 20.0 GB, of 30.0 GB" in replace(fit, memory=ample).text
 
 
 def test_a_gpu_has_weights_once_and_bits_are_counted():

@@ -1,12 +1,14 @@
 """models.yaml: every mistake gets one sentence that helps."""
 
+import argparse
 import json
 
 import pytest
 
+from specdemo.commands.options import add_pair, pair_of
 from specdemo.errors import UserError
 from specdemo.models.own_pair import with_drafter
-from specdemo.models.pairs import get_pair, load_pairs
+from specdemo.models.pairs import DEFAULT, get_pair, load_pairs
 from specdemo.models.status import pair_status
 
 GOOD = """
@@ -87,7 +89,8 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD.replace(", ar: {hub: owner/name}", ""))
     state = pair_status(path)[0]
     assert (
-        state["state"] == "to fetch"
+        state["state"] == "not here"
+        and state["missing"][0] == f"target, of which there is no folder {tmp_path / 'weights'}"
         and len(state["missing"]) == 2
         and state["target"] is None
         and state["drafters"] == {"block": False}
@@ -103,6 +106,17 @@ def test_states_say_what_is_missing(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(tmp_path / "nothing"))
     assert "SPECDEMO_TARGET_DIR" in pair_status(path)[0]["missing"][0]
+
+
+def test_the_only_pair_of_a_file_needs_no_name(tmp_path, monkeypatch):
+    parser = argparse.ArgumentParser()
+    add_pair(parser)
+    monkeypatch.setenv("SPECDEMO_MODELS", str(write(tmp_path, GOOD)))
+    (only,) = load_pairs()
+    assert pair_of(parser.parse_args([])).id == only != DEFAULT
+    write(tmp_path, GOOD + GOOD.replace("\npairs:\n  a:", "  other:"))
+    with pytest.raises(UserError, match=f"no pair “{DEFAULT}”; name one: {only}, other"):
+        pair_of(parser.parse_args([]))
 
 
 def test_a_file_of_ones_own_and_a_drafter_of_ones_own(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..commands.options import SENT_ELSEWHERE, add_pair, pair_of, refuse_own_options
+from ..commands.options import SENT_ELSEWHERE, add_dtype, add_pair, pair_of, refuse_own_options
 from ..console import phases
 from ..drafters import METHODS
 from ..errors import UserError
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_sampling(parser)
     add_pair(parser)
-    add("--dtype", metavar="D", help="float32, bfloat16, int4 (default: what is fast here)")
+    add_dtype(parser)
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:

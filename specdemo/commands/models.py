@@ -67,6 +67,8 @@ def _print_fits(as_json: bool) -> int:
         print_json({id: [fit.to_dict() for fit in each] for id, each in found.items()})
         return 0
     console = Console(highlight=False)
+    if not pairs:
+        console.print("Engines serve all pairs of models.yaml, so they need no memory here.")
     colours = {"fits": "green", "does not fit": "red"}
     for id, each in found.items():
         console.print(Text(printable(id), "bold"))

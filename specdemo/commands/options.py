@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..models.pairs import DEFAULT, load_pairs
 
 if TYPE_CHECKING:
     from ..models.pairs import Pair
@@ -17,9 +18,10 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
     """Which target and drafter: ``--pair``, and ``--drafter`` in the place of its own."""
     parser.add_argument(
         "--pair",
-        default="smollm2-135m",
+        default=DEFAULT,
         metavar="ID",
-        help="target and drafter, see “specdemo models” (default: %(default)s)",
+        help="target and drafter, see “specdemo models” (default: %(default)s, or the only one that"
+        " models.yaml has)",
     )
     parser.add_argument(
         "--target",
@@ -45,6 +47,17 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """``--dtype``, by the names of models.yaml or torch's."""
+    parser.add_argument(
+        "--dtype",
+        choices=("bf16", "fp32", "fp16", "int4", "8bit", "4bit", "bfloat16", "float32", "float16"),
+        metavar="D",
+        help="bf16, fp32, fp16, int4 (weights of 4 bits on a CPU), 8bit or 4bit (stored so by"
+        " bitsandbytes); default: bf16 where the processor computes in it, else fp32",
+    )
+
+
 def pair_of(args: argparse.Namespace) -> Pair:
     """The pair that the options of :func:`add_pair` name.
 
@@ -53,7 +66,10 @@ def pair_of(args: argparse.Namespace) -> Pair:
     """
     from ..models.own_pair import chosen_pair
 
-    return chosen_pair(args.pair, args.target, args.drafter, thinking_of(args.thinking))
+    known = load_pairs()
+    only = args.pair == DEFAULT and DEFAULT not in known and len(known) == 1
+    pair = next(iter(known)) if only else args.pair
+    return chosen_pair(pair, args.target, args.drafter, thinking_of(args.thinking))
 
 
 def thinking_of(given: str | None) -> bool | None:

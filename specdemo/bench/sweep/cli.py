@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...commands.options import add_pair, pair_of
+from ...commands.options import add_dtype, add_pair, pair_of
 from ...console import phases
 from ...errors import UserError
 from ...files import locked_output_dir
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="S", help="repeat r samples with seed S + r")
     add("--out", metavar="DIR", help="folder of the results; the same command goes on there")
     add_pair(parser)
-    add("--dtype", metavar="D", help="float32, bfloat16, int4 (default: what is fast here)")
+    add_dtype(parser)
 
 
 def sweep_main(args: argparse.Namespace) -> int:
