@@ -24,6 +24,23 @@ def test_a_broken_link_is_named(served, open_page):
     expect(page.locator("#race-view .sd-banner")).to_be_hidden()
 
 
+def test_a_shared_prompt_waits_for_run(served, open_page):
+    """No recording of another prompt plays; recordings can be chosen, and the link be passed on."""
+    page = open_page(f"{served}?prompt=Name%20three%20animals.&method=block")
+    view = view_of(page)
+    banner = view.locator(".sd-banner")
+    expect(banner).to_contain_text("press Run")
+    expect(page.locator("#prompt textarea")).to_have_value("Name three animals.")
+    expect(view.locator(".sd-prompt")).to_have_text("Name three animals.")
+    expect(view.locator(".sd-badge")).to_have_text("shared prompt")
+    assert state(page, "view.trace.events.length") == 0 and not state(page, "view.player.playing")
+    page.locator("#share").click()
+    assert "prompt=Name%20three%20animals." in view.locator(".sd-link").input_value()
+    view.locator(".sd-recordings select").select_option("block")
+    expect(view.locator(".sd-badge")).not_to_have_text("shared prompt")
+    expect(banner).to_be_hidden()
+
+
 def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     page = open_page(f"{served}?__theme=dark")
     view_of(page)

@@ -320,6 +320,23 @@ def test_typing_does_not_begin_to_present(served, open_page):
     expect(page.locator("#command")).to_be_visible()
 
 
+@pytest.mark.parametrize("height", [720, 240])
+def test_the_panel_of_a_token_stays_inside_the_window(exported, height):
+    """Beside its token; in a window lower than the panel it is as high as that, and scrolls."""
+    page = exported(list(fake_events(method="block", tokens=60)), height=height)
+    page_state(page, "view.player.finish()")
+    page.evaluate("document.querySelector('.sd-lanes').scrollIntoView({block: 'end'})")
+    places = page_state(
+        page,
+        "[...view.lanes.spec.nodes].map((node) => { view.tip.show(node,"
+        " view.lanes.spec.describe(node)); const { top, bottom } ="
+        " view.tip.box.getBoundingClientRect(); return [top, bottom]; })",
+    )
+    assert all(top >= 0 and bottom <= height for top, bottom in places), places
+    tall = page_state(page, "view.tip.box.scrollHeight > view.tip.box.clientHeight")
+    assert tall == (height == 240)
+
+
 def test_a_token_shows_both_models_likeliest_tokens(exported):
     page = exported(list(fake_events(method="block", tokens=40)), reduced_motion="reduce")
     page.locator(".sd-lane-spec .sd-accepted[data-at]").first.hover()

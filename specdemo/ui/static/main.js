@@ -4,6 +4,7 @@ import { closeOnEscape } from "./drawer.js";
 import { helpFields } from "./fields.js";
 import { Lesson } from "./lesson.js";
 import { guardNumbers } from "./number_fields.js";
+import { showSharedPrompt } from "./shared_link.js";
 import { View } from "./view.js";
 
 /** In Gradio: `watch` calls back whenever the Python side sends a new value. */
@@ -13,7 +14,7 @@ export function mountGradio(element, props, server, watch) {
     : new View(element, { server, recordings: props.recordings });
   const take = () => view.receive(props.value);
   watch("value", take);
-  take();
+  if (!showSharedPrompt(view)) take();
   if (view.isMain) {
     closeOnEscape();
     helpFields();

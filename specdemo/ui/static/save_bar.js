@@ -104,8 +104,11 @@ export class SaveBar {
   }
 
   share() {
-    const { start, asked } = this.view.trace;
-    const query = raceQuery({ ...start, chosen_dtype: asked && str(asked.chosen_dtype) });
+    const { start, asked, events } = this.view.trace;
+    const hasRace = asked || events.length;
+    const query = hasRace
+      ? raceQuery({ ...start, chosen_dtype: asked && str(asked.chosen_dtype) })
+      : location.search.slice(1); // of a link whose prompt has not been raced yet
     this.shareBox.toggle(`${location.origin}${location.pathname}?${query}`);
   }
 

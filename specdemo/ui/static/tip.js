@@ -3,10 +3,21 @@
 import { h } from "./dom.js";
 import { clamp } from "./format.js";
 
+const GAP = 6; // pixels to the node
+const EDGE = 4; // to the window's edges
+
+/** The window's y of a box this high: below the node, else above it, else over it, in sight. */
+function placed({ top, bottom }, height) {
+  const lowest = window.innerHeight - height - EDGE;
+  if (bottom + GAP <= lowest) return Math.max(EDGE, bottom + GAP);
+  return top - GAP - height >= EDGE ? top - GAP - height : Math.max(EDGE, lowest);
+}
+
 export class Tip {
   constructor(root) {
     this.root = root;
     this.box = h("div", { class: "sd-tip", role: "tooltip", hidden: true });
+    this.box.addEventListener("mouseleave", () => this.hide());
     root.append(this.box);
   }
 
@@ -19,15 +30,16 @@ export class Tip {
       }),
     );
     this.box.hidden = false;
+    // its width is that of its words, wherever it was last
+    this.box.style.left = 0;
     const view = this.root.getBoundingClientRect();
     const at = node.getClientRects()[0] || node.getBoundingClientRect();
     const { offsetWidth, offsetHeight } = this.box;
     const left = clamp(at.left - view.left, 4, Math.max(4, view.width - offsetWidth - 4));
-    const below = at.bottom - view.top + 6;
-    const above = at.top - view.top - offsetHeight - 6;
-    const overflows = at.bottom + offsetHeight + 10 > window.innerHeight;
     this.box.style.left = `${left}px`;
-    this.box.style.top = `${overflows && above > 0 ? above : below}px`;
+    // what is higher than the window can be scrolled
+    this.box.classList.toggle("sd-tip-tall", this.box.scrollHeight > this.box.clientHeight);
+    this.box.style.top = `${placed(at, offsetHeight) - view.top}px`;
   }
 
   hide() {
@@ -45,7 +57,9 @@ export class Tip {
         const words = node && lines(node);
         if (words) this.show(node, words);
       });
-      area.addEventListener(off, () => this.hide());
+      area.addEventListener(off, (e) => {
+        if (!this.box.contains(e.relatedTarget)) this.hide();
+      });
     }
   }
 }
