@@ -151,8 +151,8 @@ def test_the_page_is_one_script_and_one_style():
     long = [f for f in STATIC.iterdir() if len(f.read_text(encoding="utf-8").splitlines()) > 400]
     assert not long
     assert (
-        len(script) + len(style()) < 250_000
-    )  # 70 kB on the wire; the first screen is measured in test_page_stage.py
+        len(script) + len(style()) < 260_000
+    )  # 75 kB on the wire; the first screen is measured in test_page_stage.py
 
 
 @pytest.mark.parametrize(
