@@ -57,7 +57,10 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
 
     def work() -> int | None:
-        args = _parser(words[:1]).parse_args(words)
+        args, unknown = _parser(words[:1]).parse_known_args(words)
+        if unknown:  # said by the command, whose help it is that lists what it knows
+            command = Parser(prog=f"specdemo {args.command}")
+            command.error(f"unrecognized arguments: {' '.join(unknown)}")
         return args.run(args)
 
     return run_command(work)

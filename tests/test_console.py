@@ -305,3 +305,9 @@ def test_commands_say_that_they_load(monkeypatch, tmp_path, capsys, command):
     (tmp_path / "s.jsonl").write_text('{"turns": ["Hi"]}\n')
     assert main(command) == 130
     assert "specdemo: Measuring one pass of the target …\n" in capsys.readouterr().err
+
+
+def test_an_unknown_option_names_the_help_of_its_command(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["race", "hi", "--max-tokens", "4"])
+    assert "--max-tokens 4; “specdemo race --help” says" in capsys.readouterr().err
