@@ -31,6 +31,7 @@ from .events import (
 )
 from .files import read_at_most, write_output
 from .totals import predicted_speedup
+from .trace_figures import DO_NOT_FOLLOW, totals_follow
 
 FORMAT, VERSION = "specdemo-trace", 2
 MAX_TRACE_BYTES = 20_000_000
@@ -237,12 +238,15 @@ def find_inconsistency(events: Sequence[Event]) -> str | None:
             if len(e.status) != nodes[lane]:
                 return "verify does not match its draft"
             rounds[lane], nodes[lane] = rounds[lane] + 1, 0
+            written[lane] += len(e.kept)
         if isinstance(e, (ArToken, Verify)):
             if e.clock < clock[lane]:
                 return "clock runs backwards"
             clock[lane] = e.clock
         if any(getattr(e, name, 0) < 0 for name in DURATIONS):
             return "invalid duration"
+    if isinstance(done := events[-1] if events else None, Done):
+        return None if totals_follow(done, written, clock) else DO_NOT_FOLLOW
     return None
 
 

@@ -49,7 +49,8 @@ export function twoMethods() {
     return isRound || isSpec ? [e, { ...e, ...slow, lane: "against" }] : [e];
   });
   events[0].against = { method: "block", params: { gamma: 3 }, weights: "" };
-  const left = { ratio: 2, speedup: 0.6, identical: true, first_difference: null };
+  const spec = { tokens: 5, seconds: 0.12, tokens_per_second: 33.3333 };
+  const left = { spec, ratio: 2, speedup: 0.6, identical: true, first_difference: null };
   Object.assign(events.at(-1).result, { speedup: 1.2, identical: true, against: left });
   return events;
 }

@@ -35,6 +35,17 @@ def put(kind: str, which: int = -1, **fields: Any):
     return lambda events: (at(events, kind, which).update(fields), events)[1]
 
 
+def figure(lane: str | None, **fields: Any):
+    """Other totals at the end, of a lane or of the race."""
+
+    def change(events: Events) -> Events:
+        result = events[-1]["result"]
+        (result[lane] if lane else result).update(fields)
+        return events
+
+    return change
+
+
 def without(kind: str, which: int):
     return lambda events: [e for e in events if e is not at(events, kind, which)]
 
@@ -86,6 +97,10 @@ DAMAGE = {
         put("verify", 1, status=["accepted"]),
         "verify does not match its draft",
     ),
+    "a speed-up that no lane had": (figure(None, speedup=99.0), "do not follow from them"),
+    "a rate of its own": (figure("spec", tokens_per_second=900.0), "do not follow from them"),
+    "seconds of its own": (figure("ar", seconds=9.0), "do not follow from them"),
+    "more tokens than were written": (figure("spec", tokens=400), "do not follow from them"),
     "a verdict in a word": (put("verify", 1, status="good"), "verify does not match its draft"),
 }
 

@@ -4,6 +4,7 @@
 import { FORMAT, VERSION, isEvent } from "./events.js";
 import { boxed } from "./format.js";
 import { migrate } from "./migrate.js";
+import { DO_NOT_FOLLOW, totalsFollow } from "./trace_figures.js";
 
 export const MAX_TRACE_BYTES = 20000000;
 export const TOO_LARGE =
@@ -113,7 +114,12 @@ const CHECKS = {
       return "verify does not match its draft";
     race.rounds[lane] += 1;
     race.nodes[lane] = 0;
+    race.written[lane] += Array.isArray(e.kept) ? e.kept.length : 0;
     return advanceClock(race, lane, e.clock);
+  },
+
+  done({ written, clock }, e) {
+    return totalsFollow(e, written, clock) ? null : DO_NOT_FOLLOW;
   },
 };
 
