@@ -37,6 +37,7 @@ INDENT = re.compile(r"^\s+", re.MULTILINE)  # and empty lines
 # behind code; with a quote in it, it may be part of a text
 TRAILING = re.compile(r"(?<=[;{,]) // [^\n\"'`]*$", re.MULTILINE)
 STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+DECLARED = re.compile(r"^([\w-]+): ", re.MULTILINE)  # a style's property, at the line's beginning
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -78,11 +79,11 @@ def bundle(folder: Path = STATIC, entry: str = ENTRY) -> str:
 
 
 def style(folder: Path = STATIC) -> str:
-    """The style sheets, in the order in which they override each other, without comments and
-    indentation.
+    """The style sheets, in the order in which they override each other, without comments,
+    indentation and the space before a value.
     """
     sheets = [(folder / name).read_text(encoding="utf-8") for name in STYLES]
-    return INDENT.sub("", STYLE_COMMENT.sub("", "\n".join(sheets)))
+    return DECLARED.sub(r"\1:", INDENT.sub("", STYLE_COMMENT.sub("", "\n".join(sheets))))
 
 
 def _in_order(folder: Path, entry: str) -> dict[str, str]:
