@@ -320,6 +320,29 @@ def test_typing_does_not_begin_to_present(served, open_page):
     expect(page.locator("#command")).to_be_visible()
 
 
+def test_tokens_of_one_word_stand_together(exported):
+    """Whoever wrote a token: its colours and signs take no room between it and the next."""
+    page = exported(list(fake_events(method="block", tokens=60)), reduced_motion="reduce")
+    page_state(page, "view.player.finish()")
+    gaps = page.locator(".sd-lane-spec .sd-text").evaluate(
+        """(lane) => {
+          const texts = document.createTreeWalker(lane, NodeFilter.SHOW_TEXT);
+          const gaps = [];
+          let last = null;
+          while (texts.nextNode()) {
+            const range = document.createRange();
+            range.selectNodeContents(texts.currentNode);
+            const boxes = [...range.getClientRects()];
+            if (last && boxes.length && Math.abs(boxes[0].bottom - last.bottom) < 4)
+              gaps.push(boxes[0].left - last.right);
+            last = boxes.at(-1) ?? last;
+          }
+          return gaps;
+        }"""
+    )
+    assert len(gaps) > 40 and max(map(abs, gaps)) < 0.5, gaps
+
+
 @pytest.mark.parametrize("height", [720, 240])
 def test_the_panel_of_a_token_stays_inside_the_window(exported, height):
     """Beside its token; in a window lower than the panel it is as high as that, and scrolls."""
