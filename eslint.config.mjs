@@ -4,6 +4,7 @@ const browser = [
   "Blob",
   "Event",
   "MutationObserver",
+  "ResizeObserver",
   "TextEncoder",
   "URL",
   "URLSearchParams",

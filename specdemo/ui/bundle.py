@@ -17,6 +17,7 @@ STYLES = (
     "strip.css",
     "player.css",
     "rounds.css",
+    "scroller.css",
     "charts.css",
     "panels.css",
     "layout.css",

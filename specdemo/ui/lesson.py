@@ -2,11 +2,12 @@
 view it points at.
 
 ``trace`` names a file of ``assets/traces``; ``moment`` says where the playhead is (``round``: best,
-broken, branching or a number; ``stage``: denoise, draft, verify; ``at``: start or end; ``play``:
+broken, bonus or branching; ``stage``: denoise, draft, verify; ``at``: start or end; ``play``:
 run it);
 ``points`` name ``data-part`` attributes. Figures stand in braces and are read from the recording
 (``FIGURES`` in ``static/lesson_figures.js``); a paragraph whose figure it lacks is left out.
-``bench`` names a method of the shipped report, whose mean stands beside the recording's figure.
+``rejected`` shows rejected tokens in the text; ``bench`` names a method of the shipped report,
+whose mean stands beside the recording's figure.
 ``experiment`` names something to do above the race (``static/lesson.js``); ``ask`` is a question,
 each of whose options has its own reply. ``id`` is the step's address: ``#lesson-ID``.
 """

@@ -133,11 +133,13 @@ BASICS: list[dict[str, Any]] = [
             "If a draft is accepted to its end, the target's next token is added: the bonus.",
         ],
         "look": (
-            "the shapes: underlined = accepted draft token, dashed box with ▲ = correction, double"
-            " line with + = bonus, struck through = rejected."
+            "the shapes in the right lane: underlined = accepted draft token, struck through ="
+            " rejected, behind it in a dashed box with ▲ = its correction, double line with + at"
+            " the end = bonus. The legend below the lanes has them all."
         ),
         "trace": "block",
-        "moment": {"round": "broken", "stage": "verify"},
+        "moment": {"round": "bonus", "stage": "verify"},
+        "rejected": True,
         "points": ["legend", "lane-spec"],
         "ask": {
             "question": "A draft is rejected at its very first token. How many tokens does the"

@@ -9,6 +9,8 @@ import { latticeColumns, latticeLayout, latticePaths } from "../../specdemo/ui/s
 import { pendingCells } from "../../specdemo/ui/static/lanes.js";
 import { pickRound } from "../../specdemo/ui/static/lesson_rounds.js";
 import { fullBar } from "../../specdemo/ui/static/rounds.js";
+import { fitted } from "../../specdemo/ui/static/candidate_box.js";
+import { secondDrafts } from "../../specdemo/ui/static/second_drafts.js";
 import { treeLayout } from "../../specdemo/ui/static/tree.js";
 import { fold, shippedNames, shippedText, smallRace } from "./recordings.mjs";
 
@@ -151,4 +153,31 @@ test("the lesson's rounds", () => {
   const trace = fold(smallRace());
   for (const which of ["best", "broken", "branching", undefined])
     assert.equal(pickRound(trace, which).index, 0, which);
+});
+
+test("a short word is written whole and smaller before it is cut", () => {
+  assert.deepEqual(fitted("of", 46), { text: "of", size: 13.5 });
+  const { text, size } = fitted("numbers", 46);
+  assert.equal(text, "numbers");
+  assert.ok(size < 13.5 && size >= 9);
+  const long = fitted("internationalisation", 46);
+  assert.equal(long.size, 9);
+  assert.ok(long.text.endsWith("…") && long.text.length < 10);
+});
+
+test("what became of each second draft is read from the recording", () => {
+  const frame = (row, label, ...ids) => ({ row, label, ids });
+  const frames = [
+    frame(0, "block", 1, 2, 3),
+    frame(1, "branch after 1", 1, 8, 9),
+    frame(2, "branch after 0", 1, 8, 9),
+    frame(3, "branch after 2", 1, 2, 3),
+    frame(4, "branch after 2", 1, 2, 7),
+  ];
+  const draft = { tokens: [1, 2, 3, 8, 9], parent: [-1, 0, 1, 0, 3] };
+  assert.equal(
+    secondDrafts({ frames, draft }),
+    "Second drafts: after 0 the same as the one after 1; after 1 a branch of its own; after 2 the same as the first block; after 2 cut, it did not fit.",
+  );
+  assert.equal(secondDrafts({ frames: frames.slice(0, 1), draft }), "");
 });

@@ -84,6 +84,21 @@ def test_batches_and_training_show_their_curves(shipped, open_page):
     assert curve.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 100
 
 
+def test_all_shapes_are_there_and_panes_say_where_more_is_hidden(shipped, open_page):
+    page, card, _ = at_step(open_page, shipped, "correction")
+    lane = page.locator("#lesson-view .sd-lane-spec")
+    for shape in ("correction", "bonus", "rejected-here"):
+        expect(lane.locator(f".sd-{shape}").first).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate("location.hash = '#lesson-masks'")
+    pane = page.locator("#lesson-view .sd-scroller", has=page.locator(".sd-denoise"))
+    expect(pane).to_have_class(re.compile("sd-has-right"))
+    # its first mask stands in it
+    pane.scroll_into_view_if_needed()
+    expect(pane.locator(".sd-masked").first).to_be_in_viewport()
+    expect(lane.locator(".sd-rejected-here").first).to_be_hidden()
+
+
 def test_a_favourable_recording_stands_beside_the_report_and_has_no_jargon(shipped, open_page):
     page, card, experiment = at_step(open_page, shipped, "gamma")
     expect(card.locator(".sd-lesson-words")).to_contain_text(

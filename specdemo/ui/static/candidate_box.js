@@ -5,10 +5,24 @@ import { boxed, clamp, percent, spoken } from "./format.js";
 
 export const STATUS_MARK = { accepted: "✓", rejected: "✗", unreached: "·", dropped: "–" };
 export const SOURCE_MARK = { accepted: "✓", correction: "▲", bonus: "+", plain: "" };
-const LETTER = 7.4; // pixels
+const WORD = 13.5; // pixels of a word's letters,
+const SMALLEST = 9; // and where it would not fit
+const LETTER = 0.58; // width of a letter over its size
+const MARKS = { "★": 13, "%": 11, ".": 4 }; // pixels of a mark's letters,
+const MARK = 8; // and of all others
 
-/** How many letters of a word fit into so many pixels. */
-export const lettersIn = (width) => Math.floor(width / LETTER);
+/** A word as large as it fits into `room` pixels, or cut: {text, size}. */
+export function fitted(word, room, usual = WORD) {
+  const whole = [...boxed(word, 200)].length;
+  const size = clamp(room / (whole * LETTER), SMALLEST, usual);
+  return { text: boxed(word, Math.max(2, Math.floor(room / (size * LETTER) + 1e-6))), size };
+}
+
+/** The same as a text at x, y. */
+export function wordIn(word, { x, y, room }) {
+  const { text, size } = fitted(word, room);
+  return s("text", { class: "sd-word", x, y, style: `font-size: ${size.toFixed(1)}px`, text });
+}
 
 /**
  * Word, probability, verdict mark; the outline says the verdict too: thick, dashed, or thin.
@@ -31,7 +45,7 @@ export function candidateBox(trace, box) {
     },
     s("rect", { width: w, height: h, rx: 6 }),
     p === null ? null : probabilityBar(w, h, p),
-    s("text", { class: "sd-word", x: 7, y: h / 2 + 4, text: boxWord(trace, box) }),
+    wordIn(trace.word(box.id), { x: 7, y: h / 2 + 4, room: roomOf(box) }),
     s("text", { class: "sd-mark", x: w - 5, y: h / 2 + 4, text: boxMark(box) }),
   );
 }
@@ -47,10 +61,10 @@ function boxLabel(trace, { id, p, status, chosen }) {
   return words.filter(Boolean).join(", ");
 }
 
-/** The word, as much of it as the mark beside it leaves room for. */
-function boxWord(trace, { id, w, p, status }) {
-  const beside = status || p === null ? 34 : 46;
-  return boxed(trace.word(id), lettersIn(w - beside));
+/** Pixels that the mark leaves for the word beside it; the letters of an accepted one are bold. */
+function roomOf(box) {
+  const mark = [...boxMark(box)].reduce((sum, letter) => sum + (MARKS[letter] ?? MARK), 0);
+  return (box.w - 15 - mark) / (box.status === "accepted" ? 1.12 : 1);
 }
 
 function boxMark({ p, status, pick }) {

@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { isBranching, nodesAlong } from "./draft_tree.js";
 import { boxed, percent, spoken } from "./format.js";
 import { MARKOV_HEAD } from "./round_summary.js";
+import { scroller } from "./scroller.js";
 
 export function denoiseView(trace, round, stage, upto) {
   const frames = stage === "denoise" ? round.frames.slice(0, upto) : round.frames;
@@ -25,7 +26,7 @@ export function denoiseView(trace, round, stage, upto) {
   }
   const many = blocks.size > 1;
   const tables = [...blocks.values()].map((steps) =>
-    h("div", { class: "sd-scroll" }, denoiseTable(trace, round, stage, steps, many)),
+    scroller({ matters: ".sd-masked" }, denoiseTable(trace, round, stage, steps, many)),
   );
   return [...tables, denoiseKey(round, stage)];
 }

@@ -4,6 +4,7 @@ import { STATUS_MARK } from "./candidate_box.js";
 import { h } from "./dom.js";
 import { nodesAlong } from "./draft_tree.js";
 import { boxed } from "./format.js";
+import { scroller } from "./scroller.js";
 
 const MAX_DRAFTS = 12;
 const PATHS = "Paths searched through the lattice, best score first";
@@ -41,9 +42,8 @@ export function draftsTable(trace, round, stage) {
       h("td", {}, draftChips(trace, round, d.ids, seen)),
     );
   const names = ["", ...columns.map(({ name }) => name), "tokens"];
-  return h(
-    "div",
-    { class: "sd-scroll" },
+  return scroller(
+    {},
     h(
       "table",
       { class: "sd-drafts" },

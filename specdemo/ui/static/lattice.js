@@ -1,7 +1,7 @@
 // The lattice: a column for each position, a row for each candidate, lines along what was verified
 // and accepted, and the target's verdict on each node.
 
-import { candidateBox } from "./candidate_box.js";
+import { candidateBox, fitted } from "./candidate_box.js";
 import { h, s } from "./dom.js";
 import {
   acceptedPath,
@@ -12,8 +12,10 @@ import {
   targetPicks,
 } from "./draft_tree.js";
 import { boxed, clamp } from "./format.js";
+import { scroller } from "./scroller.js";
 
 const MAX_CANDIDATES = 8; // of a position
+const PICK = 12; // pixels, of the words below a column
 const LATTICE = { top: 26, row: 42, box: 34 }; // pixels: above the first row, a row, a box in it
 
 export function latticeView(trace, round, stage, upto, available) {
@@ -49,7 +51,7 @@ export function latticeView(trace, round, stage, upto, available) {
   };
   columns.forEach((_, k) => svg.append(...columnMarks(trace, lattice, state, k)));
   const key = h("p", { class: "sd-key", text: latticeKey(draft, paths, seen) });
-  return [h("div", { class: "sd-scroll" }, svg), key];
+  return [scroller({ matters: ".sd-box-rejected" }, svg), key];
 }
 
 function latticeKey(draft, { searched }, seen) {
@@ -86,7 +88,7 @@ export function latticeColumns(round, stage, upto) {
  * row, the row of an id.
  */
 export function latticeLayout(columns, available) {
-  const step = clamp(available / columns.length, 94, 122);
+  const step = clamp(available / columns.length, 104, 122);
   const width = step - 14;
   const deep = Math.max(...columns.map((column) => column.length));
   return {
@@ -168,8 +170,9 @@ function columnMarks(trace, { columns, step, width, deep, height }, state, k) {
   columns[k].forEach(([id, p], row) => marks.push(box(id, p, row)));
   if (below[k] !== undefined) marks.push(box(below[k], null, deep));
   if (picks[k] !== undefined) {
-    const text = `target: ${boxed(trace.word(picks[k]), 9)}`;
-    marks.push(s("text", { class: "sd-pick", x: middle, y: height - 8, text }));
+    const { text, size } = fitted(`target: ${boxed(trace.word(picks[k]))}`, step - 2, PICK);
+    const style = `font-size: ${size}px`;
+    marks.push(s("text", { class: "sd-pick", x: middle, y: height - 8, style, text }));
   }
   return marks;
 }

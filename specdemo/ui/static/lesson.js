@@ -167,6 +167,8 @@ export class Lesson {
       this.shown = name;
     }
     view.roundView.choose(step.tab || null);
+    const rejected = this.root.querySelector(".sd-lesson-view .sd-legend input");
+    if (rejected && rejected.checked !== Boolean(step.rejected)) rejected.click();
     this.stand(step.moment || {});
     this.point(step);
   }

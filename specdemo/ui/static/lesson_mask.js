@@ -6,6 +6,7 @@ import { boxed, plural } from "./format.js";
 import { maskRows } from "./lesson_models.js";
 import { panel } from "./lesson_panel.js";
 import { pickRound } from "./lesson_rounds.js";
+import { scroller } from "./scroller.js";
 
 /** Nothing if the recording has no such round. */
 export function maskTask(trace, which) {
@@ -32,7 +33,10 @@ export function maskTask(trace, which) {
   show(false);
   return panel(
     `Round ${round.index + 1}: ${plural(rows.length, "row")} in one pass`,
-    h("div", { class: "sd-mask-scroll", tabindex: 0, "aria-label": "Attention mask" }, grid),
+    scroller(
+      { class: "sd-scroll sd-mask-scroll", tabindex: 0, "aria-label": "Attention mask" },
+      grid,
+    ),
     said,
     h("strong", { text: "KV cache" }),
     cache,
@@ -48,7 +52,7 @@ function headRow(rows, cached, word) {
       "tr",
       {},
       h("td", { text: "row ↓ attends to →" }),
-      h("th", { scope: "col", text: `cache (${cached})` }),
+      h("th", { scope: "col" }, h("span", { text: `cache (${cached})` })),
       rows.map(({ node }) => h("th", { scope: "col" }, h("span", { text: word(node) }))),
     ),
   );

@@ -86,5 +86,5 @@ function ownToken(trace, { draft, verify }) {
 
 function dropped({ cut }) {
   if (!cut) return "";
-  return ` ${plural(cut, "token")} after the stop ${cut === 1 ? "was" : "were"} dropped.`;
+  return ` Behind the end of the answer ${plural(cut, "token")} ${cut === 1 ? "was" : "were"} dropped.`;
 }

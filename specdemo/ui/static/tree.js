@@ -1,10 +1,12 @@
 // The tree of candidates, with the rejection score of each position.
 
-import { SOURCE_MARK, candidateBox, lettersIn } from "./candidate_box.js";
+import { SOURCE_MARK, candidateBox, wordIn } from "./candidate_box.js";
 import { h, s } from "./dom.js";
 import { draftsTable, lengthNote } from "./drafts_table.js";
 import { acceptedPath, originName, treeRows } from "./draft_tree.js";
-import { boxed, clamp, percent, plural, spoken } from "./format.js";
+import { clamp, percent, plural, spoken } from "./format.js";
+import { scroller } from "./scroller.js";
+import { secondDrafts } from "./second_drafts.js";
 
 const TREE = { left: 100, row: 38, box: 30 }; // pixels: the anchor's column, a row, a box in it
 
@@ -23,7 +25,7 @@ export function treeView(trace, round, stage, upto, available) {
     return [...notes, h("p", { class: "sd-empty", text })];
   }
   const seen = stage === "verify";
-  const drawing = h("div", { class: "sd-scroll" }, treeDrawing(trace, round, seen, available));
+  const drawing = scroller({}, treeDrawing(trace, round, seen, available));
   return [...notes, drawing, treeKey(trace, round, seen)];
 }
 
@@ -112,12 +114,7 @@ function anchorBox(trace, round, { y }) {
       "aria-label": `anchor: ${anchor ? spoken(word) : ""}`,
     },
     s("rect", { width: TREE.left - 22, height: TREE.box, rx: 15 }),
-    s("text", {
-      class: "sd-word",
-      x: 10,
-      y: TREE.box / 2 + 4,
-      text: anchor ? boxed(word, 8) : "anchor",
-    }),
+    wordIn(anchor ? word : "anchor", { x: 10, y: TREE.box / 2 + 4, room: TREE.left - 36 }),
   );
 }
 
@@ -195,7 +192,7 @@ function appendOwnToken(svg, trace, round, own, layout) {
         "aria-label": `${own.source}: ${spoken(word)}`,
       },
       s("rect", { width: boxWidth, height: TREE.box, rx: 6 }),
-      s("text", { class: "sd-word", x: 7, y: middle, text: boxed(word, lettersIn(boxWidth - 26)) }),
+      wordIn(word, { x: 7, y: middle, room: boxWidth - 26 }),
       s("text", {
         class: "sd-mark",
         x: boxWidth - 5,
@@ -207,13 +204,16 @@ function appendOwnToken(svg, trace, round, own, layout) {
 }
 
 /** The words below the drawing. */
-function treeKey({ start }, { draft, verify }, seen) {
+function treeKey(trace, round, seen) {
+  const { start } = trace;
+  const { draft, verify } = round;
   const [usual, ...others] = [...new Set(draft.origin)].map(originName);
   const marks = start.method === "d2sd" ? "a second draft starts there" : "the tree branches there";
   const words = [
     (draft.notes.boundaries || []).length
       ? `Bars: rejection score of each position, r(i) = c₁…cᵢ · (1 − cᵢ₊₁), how likely the first rejection comes right after position i; ▼ = ${marks}.`
       : "",
+    start.method === "d2sd" ? secondDrafts(round) : "",
     others.length
       ? `Grey stripe on the left: from ${others.join(", ")}; without: from ${usual}.`
       : "",
