@@ -13,8 +13,10 @@ from .events import (
     DraftMade,
     Event,
     Prefill,
+    Start,
     Verify,
 )
+from .lane_names import lane_names, same_settings
 from .totals import AgainstResult, ArTotals, ExactCheck, LaneTotals, RaceResult, Served, SpecTotals
 
 STYLES = {
@@ -91,11 +93,12 @@ def print_legend(console: Console) -> None:
     console.print(Text.assemble("The speculative lane: ", *words))
 
 
-def print_summary(console: Console, result: RaceResult) -> None:
+def print_summary(console: Console, result: RaceResult, start: Start | None = None) -> None:
     """The lanes' figures, and what they mean in sentences.
 
     Args:
         result: of the race's ``Done`` event.
+        start: its first event, which tells two lanes of the same method apart.
     """
     where = ", ".join(filter(None, (result["dtype"], result["hardware"])))
     title = f"{result['method']} on {result['pair']}, {where}"
@@ -106,12 +109,13 @@ def print_summary(console: Console, result: RaceResult) -> None:
         table.add_row("plain", *_lane_cells(ar), str(ar["tokens"] - 1), "1", "0")
     against = result.get("against")
     if against:
-        table.add_row(against["method"], *_spec_cells(against["spec"]))
+        left, right = _names(result, start)
+        table.add_row(Text(printable(left)), *_spec_cells(against["spec"]))
     if spec := result["spec"]:
-        table.add_row(result["method"] if against else "speculative", *_spec_cells(spec))
+        table.add_row(Text(printable(right)) if against else "speculative", *_spec_cells(spec))
     console.print("\n")
     console.print(table)
-    for line in verdict(result):
+    for line in verdict(result, start):
         console.print(Text(printable(line)))
 
 
@@ -133,7 +137,15 @@ def _spec_cells(spec: SpecTotals) -> tuple[str, ...]:
     )
 
 
-def verdict(result: RaceResult) -> list[str]:
+def _names(result: RaceResult, start: Start | None) -> tuple[str, str]:
+    """What the two drafting lanes are called."""
+    if start is not None and start.against:
+        return lane_names(start)
+    against = result.get("against")
+    return against["method"] if against else "", result["method"]
+
+
+def verdict(result: RaceResult, start: Start | None = None) -> list[str]:
     """The outcome in sentences; a slower race is named as plainly as a faster one."""
     lines = []
     if served := result.get("served"):
@@ -155,7 +167,9 @@ def verdict(result: RaceResult) -> list[str]:
             " differ."
         )
     if against := result.get("against"):
-        lines += _against(result, against)
+        lines += _against(against, *_names(result, start))
+        if start is not None and same_settings(start):
+            lines.append("Both lanes draft in the same way, so their ratio is a measure of noise.")
     if exact := result.get("exact"):
         lines += _exactness(exact)
     if note := result.get("note"):
@@ -163,27 +177,29 @@ def verdict(result: RaceResult) -> list[str]:
     return lines
 
 
-def _against(result: RaceResult, left: AgainstResult) -> Iterator[str]:
-    """The left lane of a race between two methods, beside the right one and plain decoding."""
+def _against(left: AgainstResult, name: str, right: str) -> Iterator[str]:
+    """The left lane, called ``name``, beside the right one and plain decoding."""
     if left["ratio"]:
         pace = f"at {left['ratio']:.2f} times the speed of"
         if round(left["ratio"], 2) == 1:
             pace = "as fast as"
-        yield f"{result['method']} runs {pace} {left['method']}."
+        yield f"{right} runs {pace} {name}."
     if left["speedup"]:
+        predicted = left["predicted_speedup"] or 0
         yield (
-            f"{left['method']} itself runs at {left['speedup']:.2f} times the speed of plain"
-            f" decoding (predicted: {left['predicted_speedup'] or 0:.2f})."
+            f"{name} itself runs at {left['speedup']:.2f} times the speed of plain decoding"
+            f" (predicted: {predicted:.2f})."
         )
+        yield from _unreliable(left["speedup"], predicted, left["spec"])
     if left["identical"]:
-        yield f"{left['method']} wrote the tokens of plain decoding too."
+        yield f"{name} wrote the tokens of plain decoding too."
     elif first := left["first_difference"]:
         yield (
-            f"{left['method']} differs from plain decoding from token {first['position']}"
+            f"{name} differs from plain decoding from token {first['position']}"
             f" on{_gap(first['top2_gap'])}."
         )
     if exact := left.get("exact"):
-        yield from (f"{left['method']}: {line[0].lower()}{line[1:]}" for line in _exactness(exact))
+        yield from (f"{name}: {line[0].lower()}{line[1:]}" for line in _exactness(exact))
 
 
 def _served(served: Served, result: RaceResult) -> Iterator[str]:
@@ -196,7 +212,10 @@ def _served(served: Served, result: RaceResult) -> Iterator[str]:
         yield f"{served['accepted']} of {served['drafted']} draft tokens accepted ({share:.0%})."
     if shares := served["by_position"]:
         listed = ", ".join(f"{share:.0%}" for share in shares)
-        yield f"Accepted by drafted position, by the engine's counters: {listed}."
+        yield (
+            f"Share of rounds that kept the 1st, 2nd, … drafted token, by the engine's counters:"
+            f" {listed}; a round that drafted fewer counts as one that did not."
+        )
     yield {
         "tokens": f"Both endpoints wrote the same tokens; {served['engine']} does not promise it.",
         "text": f"Both endpoints wrote the same text; {served['engine']} does not promise it.",
@@ -213,10 +232,13 @@ def _unreliable(speedup: float, predicted: float, spec: SpecTotals | None) -> li
     apart = max(predicted / speedup, speedup / predicted)
     if apart <= UNRELIABLE:
         return []
-    return [
-        f"That is unreliable, as the two are {apart:.1f} times apart: the machine was probably busy"
-        " with something else; race again when it is idle."
-    ]
+    why = "the machine was probably busy with something else; race again when it is idle"
+    if speedup > predicted:
+        why = (
+            "a pause of the plain lane, or costs that were measured beside other work; race again"
+            " with --remeasure when the machine is idle"
+        )
+    return [f"That is unreliable, as the two are {apart:.1f} times apart: {why}."]
 
 
 def _speedup(method: str, speedup: float, plain: ArTotals) -> str:

@@ -124,6 +124,9 @@ def test_the_summary_never_says_identical(served):
         events[-1].result["served"]["comparison"] = comparison
         print_summary(Console(file=out, width=200), events[-1].result)
     assert "exactly" not in out.getvalue() and "identical" not in out.getvalue()
+    events[-1].result["served"]["by_position"] = [1.0, 0.875]
+    print_summary(Console(file=out, width=300), events[-1].result)
+    assert "counters: 100%, 88%; a round that drafted fewer counts" in out.getvalue()
 
 
 @pytest.mark.parametrize("kind", KINDS)

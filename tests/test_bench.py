@@ -119,7 +119,17 @@ def report(tmp_path):
 )
 def test_a_machine_too_busy_to_measure_on_is_named(report, low, high, busy):
     report["baseline"]["repeat_ratio"] = [low, 1.0, high]
-    assert ("too busy for any speed-up here to mean something" in " ".join(remarks(report))) == busy
+    for row in report["table"].values():
+        row["all"]["speedup"] = 0.7
+    said = " ".join(remarks(report))
+    assert ("too busy for any speed-up here to mean something" in said) == busy
+    assert ("Slower than plain decoding" in said) != busy, "nothing is concluded from such times"
+
+
+def test_one_trial_has_one_ratio(report):
+    report["baseline"]["repeat_ratio"] = [1.345, 1.345, 1.345]
+    said = " ".join(remarks(report))
+    assert "within a trial: the ratio is 1.345." in said and "between" not in said
 
 
 def test_figures_by_hand(report):

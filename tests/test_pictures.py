@@ -115,6 +115,7 @@ def test_text_of_a_model_is_never_markup():
         ("x.gif --seconds 0", "from 1 to 60 seconds"),
         ("x.gif --seconds nan", "from 1 to 60 seconds"),
         ("x.pdf", "neither a page nor a picture"),
+        ("x.", "neither a page nor a picture"),
         ("x.html --round 2", "are for pictures"),
         ("x.html --dark", "are for pictures"),
     ],

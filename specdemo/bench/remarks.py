@@ -18,7 +18,15 @@ def remarks(report: Any) -> list[str]:
     """What a reader must know before believing the table, in sentences."""
     served = report.get("served")
     of_engine = _remarks_on_engine(served) if served else ()
-    return [*_remarks_on_conditions(report), *of_engine, *_remarks_on_methods(report)]
+    noise = report["baseline"]["repeat_ratio"]
+    slower = () if noise and _is_noisy(noise) else _remarks_on_speed(report)
+    return [*_remarks_on_conditions(report), *of_engine, *slower, *_remarks_on_methods(report)]
+
+
+def _is_noisy(ratio: Any) -> bool:
+    """Whether the middle half of the baseline-to-baseline ratios is too far from 1."""
+    low, _, high = ratio
+    return not 1 - MAX_NOISE < low <= high < 1 + MAX_NOISE
 
 
 def _remarks_on_conditions(report: Any) -> Iterator[str]:
@@ -32,12 +40,14 @@ def _remarks_on_conditions(report: Any) -> Iterator[str]:
         )
     if baseline["repeat_ratio"]:
         low, _, high = baseline["repeat_ratio"]
+        spread = f"half of all ratios lie between {low:.3f} and {high:.3f}"
+        if low == high:
+            spread = f"the ratio is {low:.3f}"
         yield (
-            "Plain decoding against itself, twice within a trial: half of all ratios lie between"
-            f" {low:.3f} and {high:.3f}. The intervals in the tables hold this noise and that of"
-            " which prompts were asked."
+            f"Plain decoding against itself, twice within a trial: {spread}. The intervals in the"
+            " tables hold this noise and that of which prompts were asked."
         )
-        if not 1 - MAX_NOISE < low <= high < 1 + MAX_NOISE:
+        if _is_noisy(baseline["repeat_ratio"]):
             yield (
                 "That is too far from 1: the machine was too busy for any speed-up here to mean"
                 " something. Run it again when it is idle."
@@ -76,11 +86,16 @@ def _remarks_on_engine(served: Any) -> Iterator[str]:
         )
 
 
-def _remarks_on_methods(report: Any) -> Iterator[str]:
+def _remarks_on_speed(report: Any) -> Iterator[str]:
+    """Not where the machine was too busy for them."""
     totals = {label: row[ALL] for label, row in report["table"].items()}
     slower = [label for label, all_ in totals.items() if round(all_["speedup"] or 1, 2) < 1]
     if slower:
         yield f"Slower than plain decoding here: {', '.join(slower)}."
+
+
+def _remarks_on_methods(report: Any) -> Iterator[str]:
+    totals = {label: row[ALL] for label, row in report["table"].items()}
     cut = [
         f"{label} ({all_['cut']:.0%} of rounds, {nodes} nodes)"
         for label, all_ in totals.items()

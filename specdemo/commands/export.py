@@ -38,7 +38,7 @@ def export_main(args: argparse.Namespace) -> int:
     """Write the file; never over the trace."""
     if args.out.exists() and args.trace.exists() and args.out.samefile(args.trace):
         raise UserError(f"{args.out} is the trace itself; name another file.")
-    kind = args.out.suffix.lower()
+    kind = "." if args.out.name.endswith(".") else args.out.suffix.lower()
     if kind not in PAGES + PICTURES:
         raise UserError(
             f"{args.out} says neither a page nor a picture; name it .html, .png, .svg, .gif or"

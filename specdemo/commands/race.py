@@ -14,7 +14,7 @@ from ..console import phases, print_json
 from ..drafters import METHODS
 from ..drafters.parts.params import parse_assignments
 from ..errors import UserError
-from ..events import Done, Event
+from ..events import Done, Event, Start
 from ..files import check_output
 from ..prompts import MAX_BYTES, decode_prompt
 from ..request import RULES, Request, Sampling
@@ -121,9 +121,9 @@ def race_main(args: argparse.Namespace) -> int:
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else FILE_WIDTH)
     engine = _load(args)
     events = _race(engine, request, console, args.trace)
-    done = events[-1]
-    assert isinstance(done, Done)  # a race ends with nothing else
-    print_summary(console, done.result)
+    start, done = events[0], events[-1]
+    assert isinstance(start, Start) and isinstance(done, Done)  # no other events are there
+    print_summary(console, done.result, start)
     if args.json:
         print_json(done.to_dict()["result"])
     if args.trace:  # last, so that a full disk costs nothing but the file
