@@ -330,6 +330,10 @@ def test_the_command_writes_both_reports_and_resumes(log, tmp_path, monkeypatch,
     monkeypatch.setattr(specdemo.engine, "race", race)
     assert cli.bench_main(arguments(*words)) == 0
     assert load_report(tmp_path / "interrupted" / "report.json")["complete"]
+    monkeypatch.delattr(specdemo.engine, "load_engine")  # refused before anything is loaded
+    said = "different bench: methods block,lookup there, block here; --repeats 2 there, 3 here."
+    with pytest.raises(UserError, match=said):
+        cli.bench_main(arguments(*words, "--methods", "block", "--repeats", "3"))
     for change in (
         ["--repeats", "0"],
         ["--limit", "0"],

@@ -142,6 +142,7 @@ def bench_main(args: argparse.Namespace) -> int:
     plan = plan_of(args, suite, pair, labels, sampling, peers)
     out = Path(args.out)
     with locked_output_dir(out):
+        resume(out / RUNS, plan)  # refuses what holds another bench
         lines, code = _measure(pair, args, configs, sampling, prompts, plan)
         if code and not any("runs" in line for line in lines):
             return code

@@ -21,6 +21,13 @@ RUNS = "runs.jsonl"
 
 Line = dict[str, Any]
 
+SETTINGS = {  # of a plan, as a sentence names them
+    "sha256": "the suite's content (sha256)",
+    "prompts": "the number of prompts",
+    "max_new_tokens": "--max-new-tokens",
+    "repeats": "--repeats",
+}
+
 
 @dataclass(frozen=True)
 class BenchPlan:
@@ -73,13 +80,30 @@ def resume(path: Path, plan: BenchPlan) -> list[Line]:
         raise UserError(
             f"The folder {path.parent} cannot be used ({error.strerror}); choose another --out."
         ) from None
-    wanted = json.loads(json.dumps(plan.to_dict()))
-    if lines and {key: lines[0].get(key) for key in wanted} != wanted:
+    if lines and (differ := _differences(lines[0], plan)):
         raise UserError(
-            f"{path} holds a different bench (suite, methods, lengths, repeats or sampling); choose"
-            " another --out to keep both."
+            f"{path} holds a different bench: {'; '.join(differ)}. Choose another --out to keep"
+            " both."
         )
     return lines
+
+
+def _differences(there: Line, plan: BenchPlan) -> list[str]:
+    """What the plan in the file and this one say differently, with both values."""
+    wanted = json.loads(json.dumps(plan.to_dict()))
+    return [
+        f"{SETTINGS.get(key, key)} {_said(there.get(key))} there, {_said(value)} here"
+        for key, value in wanted.items()
+        if there.get(key) != value
+    ]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={each}" for key, each in value.items())
+    return (
+        "" if value is None else ",".join(value) if isinstance(value, list) else str(value)
+    ) or "none"
 
 
 def parse_runs(raw: bytes, path: Path) -> list[Line]:

@@ -103,11 +103,17 @@ def _measure(
 
     prompts = suite.first(args.limit)
     runs: dict[float, list[Line]] = {}
+    plans = {
+        temperature: plan_of(args, suite, pair, tuple(config.label for config in configs), sampling)
+        for temperature, (sampling, configs) in groups.items()
+    }
+    for temperature, plan in plans.items():  # refuses what holds another one
+        if (path := _folder(args, temperature) / RUNS).exists():
+            resume(path, plan)
     with phases() as say:
         engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
     for temperature, (sampling, configs) in groups.items():
-        plan = plan_of(args, suite, pair, tuple(config.label for config in configs), sampling)
-        out = Path(args.out) / f"temperature-{temperature:g}"
+        plan, out = plans[temperature], _folder(args, temperature)
         try:
             with progress_bar() as on_progress:
                 runners = make_runners(engine, configs, sampling, args.max_new_tokens)
@@ -117,6 +123,10 @@ def _measure(
             lines = resume(out / RUNS, plan)
             return runs | ({temperature: lines} if _trials(lines) else {}), 130
     return runs, 0
+
+
+def _folder(args: argparse.Namespace, temperature: float) -> Path:
+    return Path(args.out) / f"temperature-{temperature:g}"
 
 
 def _trials(lines: list[Line]) -> bool:
