@@ -19,7 +19,6 @@ from rich.console import Console
 
 from specdemo.__main__ import _parser, main
 from specdemo.errors import UserError
-from specdemo.events import Start
 from specdemo.terminal import Printer, verdict
 from specdemo.traces import load_trace, save_trace
 
@@ -361,21 +360,6 @@ def test_a_speed_up_far_from_its_prediction_is_called_unreliable(speedup, apart)
     if apart:
         assert f"the two are {apart} times apart" in said
         assert ("--remeasure" in said) == (speedup > 1.1)
-
-
-@pytest.mark.parametrize("theirs", [5, 7])
-def test_two_lanes_of_one_method_are_told_apart_and_the_left_one_may_be_unreliable(theirs):
-    left = {"method": "tree", "ratio": 0.9, "speedup": 1.28, "predicted_speedup": 0.88}
-    left |= {"spec": {"rounds": 9}, "identical": True}
-    start = Start(method="tree", params={"gamma": 7})
-    start.against = {"method": "tree", "params": {"gamma": theirs}, "weights": ""}
-    said = verdict(RESULT | {"against": left}, start)
-    ours, other = ("tree, once more", "tree")
-    if theirs != 7:
-        ours, other = "tree (gamma=7)", "tree (gamma=5)"
-    assert f"{ours} runs at 0.90 times the speed of {other}." in said
-    assert any("the two are 1.5 times apart" in line for line in said)
-    assert any("measure of noise" in line for line in said) == (theirs == 7)
 
 
 def told(events, terminal):

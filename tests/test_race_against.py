@@ -151,3 +151,29 @@ def test_a_request_with_a_left_lane_crosses_to_another_process():
     request = Request("x", "tree", against="block", against_params={"gamma": 3})
     assert Request.from_dict(request.to_dict()) == request
     assert request.left.method == "block" and request.left.params.gamma == 3
+
+
+@pytest.mark.parametrize("theirs", [5, 7])
+def test_two_lanes_of_one_method_are_told_apart_and_the_left_one_may_be_unreliable(theirs):
+    left = {"method": "tree", "ratio": 0.9, "speedup": 1.28, "predicted_speedup": 0.88}
+    left |= {"spec": {"rounds": 9}, "identical": True}
+    start = Start(method="tree", params={"gamma": 7})
+    start.against = {"method": "tree", "params": {"gamma": theirs}, "weights": ""}
+    said = verdict(
+        {
+            "method": "tree",
+            "speedup": 1.2,
+            "predicted_speedup": 1.1,
+            "identical": True,
+            "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1},
+            "spec": {"rounds": 9},
+            "against": left,
+        },
+        start,
+    )
+    ours, other = ("tree, once more", "tree")
+    if theirs != 7:
+        ours, other = "tree (gamma=7)", "tree (gamma=5)"
+    assert f"{ours} runs at 0.90 times the speed of {other}." in said
+    assert any("the two are 1.5 times apart" in line for line in said)
+    assert any("measure of noise" in line for line in said) == (theirs == 7)
