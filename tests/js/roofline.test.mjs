@@ -3,7 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { limits, measured, words } from "../../specdemo/ui/static/roofline.js";
+import {
+  belowFloor,
+  costOfRows,
+  limits,
+  measured,
+  words,
+} from "../../specdemo/ui/static/roofline.js";
 import { fold, smallRace } from "./recordings.mjs";
 
 const ROOFLINE = {
@@ -44,6 +50,20 @@ test("the sentence has the numbers, and the measured ones beside them", () => {
     "16 rows take 1.5",
   ])
     assert.ok(said.includes(part), `${part} in: ${said}`);
+});
+
+test("a pass faster than the least it can take says that the speeds are wrong", () => {
+  const busy = withRoofline({ ...ROOFLINE, bytes_per_second: 4e9 });
+  assert.deepEqual(belowFloor(busy), [1, 6.5]);
+  assert.match(words(busy), /1 row takes 6\.5 ms, less than the 67\.5 ms.*Measure passes again/);
+  assert.equal(belowFloor(withRoofline(ROOFLINE)), null);
+});
+
+test("the cost of rows is called little only where it was measured so", () => {
+  const start = withRoofline(ROOFLINE);
+  assert.ok(costOfRows(start).isLittle && words(start).includes("at little cost"));
+  start.pass_ms["16"] = 14;
+  assert.ok(!costOfRows(start).isLittle && !words(start).includes("little"), words(start));
 });
 
 test("a race that does not say it, or nonsense, has none", () => {

@@ -91,11 +91,11 @@ test("what happened in a round", () => {
 
 test("what a round without a draft says in every view", () => {
   const [first, second] = fold(smallRace()).rounds;
-  assert.equal(nothingDrafted(first), null);
-  assert.equal(
-    nothingDrafted(second),
-    "Nothing was drafted in this round (it does not pay): the target generated one token alone. Choose another round above.",
-  );
+  assert.equal(nothingDrafted(first, [first, second]), null);
+  const alone =
+    "Nothing was drafted in this round (it does not pay): the target generated one token alone.";
+  assert.equal(nothingDrafted(second, [first, second]), `${alone} Choose another round above.`);
+  assert.equal(nothingDrafted(second, [second]), alone);
 });
 
 test("who filled in a token: a denoising step or the Markov head", () => {

@@ -75,6 +75,7 @@ def test_a_race_at_rest_shows_its_best_round(exported):
             page, f"[view.player.setRate(4), view.player.autoSpeed = false, {come_to_rest}].length"
         )
         expect(page.locator(".sd-rounds h3")).to_contain_text("the best one")
+        expect(page.locator(".sd-block h3")).to_contain_text("the best one")
         assert page_state(page, "view.roundView.round.draft.tokens.length") > 0
         assert page.locator(".sd-bar.sd-later").count() == 0, "all rounds have their bars"
     page_state(page, f"view.openRound({last - 1})")
@@ -111,3 +112,13 @@ def test_a_long_prompt_ends_in_an_ellipsis_and_opens(exported):
     assert shown.evaluate(lines) == pytest.approx(1, abs=0.1), "one whole line only"
     shown.click()
     assert shown.evaluate(lines) > 6
+
+
+def test_plain_decoding_has_no_words_about_drafts(exported):
+    page = exported(list(fake_events(method="ar", tokens=20, weights="none")))
+    page_state(page, "view.player.finish()")
+    expect(page.locator(".sd-stage .sd-empty")).not_to_contain_text("Choose another round")
+    expect(page.locator("[data-part=chart-time]")).not_to_contain_text("a jump is")
+    expect(page.locator("[data-part=chart-rounds]")).to_have_count(1)
+    expect(page.locator("[data-part=chart-accept]")).to_have_count(0)
+    expect(page.locator(".sd-facts")).not_to_contain_text("none")

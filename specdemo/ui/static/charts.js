@@ -22,6 +22,7 @@ const band = (n) => (BOX.w - BOX.l - BOX.r) / Math.max(n, 1);
 function tokensOverTime(trace, shown, t) {
   const ar = trace.ar.slice(0, shown.ar);
   const spec = trace.spec.slice(0, shown.spec);
+  const jumps = [trace, trace.against].some((one) => one?.rounds.some((r) => r.accepted));
   const plot = axes({
     xhigh: trace.end || 1,
     yhigh: Math.max(trace.ar.length, trace.spec.length, 4),
@@ -34,7 +35,7 @@ function tokensOverTime(trace, shown, t) {
   return figure(
     "chart-time",
     "Tokens against time",
-    "Steeper is faster; a jump is a round that accepted several draft tokens.",
+    `Steeper is faster${jumps ? "; a jump is a round that accepted draft tokens" : ""}.`,
     plot.svg,
     [
       ["sd-l-ar", "plain decoding"],
@@ -124,6 +125,7 @@ function tokensPerRound(trace, rounds) {
 }
 
 function acceptanceChart(trace, rounds) {
+  if (!drafts(trace)) return null;
   const rows = acceptanceByDepth(rounds);
   const first = rows.slice(0, 4).map((r) => `+${r.depth} ${percent(r.kept / r.drafted)}`);
   const plot = axes({
@@ -155,6 +157,10 @@ function acceptanceChart(trace, rounds) {
     ],
   );
 }
+
+/** False where no draft is, or is going to be, told. */
+const drafts = ({ start, rounds }) =>
+  start?.method !== "ar" && (!rounds.some((r) => r.verify) || acceptanceByDepth(rounds).length > 0);
 
 const PARTS = [
   { key: "draft_seconds", cls: "sd-b-draft", word: "draft" },

@@ -180,6 +180,8 @@ function byPosition(shown) {
   ];
 }
 
+const PLOT_HEIGHT = 380; // pixels of a chart
+
 function dressed({ title, x, y }, ink) {
   const axis = (text) => ({
     title: { text },
@@ -189,9 +191,10 @@ function dressed({ title, x, y }, ink) {
     automargin: true,
   });
   return {
-    title: { text: title, font: { size: 15 } },
-    height: 380,
-    margin: { t: 60, r: 10, l: 50 },
+    // below the toolbar
+    title: { text: title, font: { size: 15 }, y: 1 - 46 / PLOT_HEIGHT, yanchor: "middle" },
+    height: PLOT_HEIGHT,
+    margin: { t: 70, r: 10, l: 50 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink, size: 13 },

@@ -31,11 +31,15 @@ function targetPass({ draft, verify, accepted }) {
   return `The target verified ${plural(n, "draft token")} (${rows} with the anchor${padding}) in one pass of ${time} and accepted ${accepted}.`;
 }
 
-/** What stands in place of a view where the round drafted nothing; null where it did. */
-export function nothingDrafted({ draft, frames }) {
+/**
+ * What stands in place of a view where the round drafted nothing, and that another of `rounds` can
+ * be chosen if one of them did; null where it did.
+ */
+export function nothingDrafted({ draft, frames }, rounds) {
   if (!draft || draft.tokens.length || frames.length) return null;
   const { why } = draft.notes;
-  return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target generated one token alone. Choose another round above.`;
+  const others = rounds.some((r) => r.draft?.tokens.length || r.frames.length);
+  return `Nothing was drafted in this round${why ? ` (${why})` : ""}: the target generated one token alone.${others ? " Choose another round above." : ""}`;
 }
 
 /** A round of a serving engine, which tells neither times nor drafts that were rejected. */

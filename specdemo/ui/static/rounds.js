@@ -187,7 +187,7 @@ export class RoundView {
   }
 
   content(name, round, stage, upto) {
-    const nothing = nothingDrafted(round);
+    const nothing = nothingDrafted(round, this.view.trace.rounds);
     if (nothing) return [h("p", { class: "sd-empty", text: nothing })];
     return VIEWS[name].draw(this.view.trace, round, stage, upto, this.width);
   }

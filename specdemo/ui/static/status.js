@@ -87,6 +87,6 @@ export function factsOf({ sampling, ...start }) {
     start.target_pass && `${start.target_pass} pass`,
     start.target_step === "general" && `through transformers' own model (${start.why_general})`,
     start.why_host && `not captured: ${start.why_host}`,
-    start.weights,
+    start.weights === "none" ? "" : start.weights,
   ];
 }

@@ -83,10 +83,12 @@ export class BlockStrip {
     const moment = momentOf(trace, player, state, running);
     if (!moment) return;
     const { round, kind, upto, walked } = moment;
-    const key = [round.index, kind, upto, walked, round.frames.length, trace.rounds.length].join();
+    const best = state.opened !== state.round ? ", the best one" : ""; // the race is at rest
+    const { length } = trace.rounds;
+    const key = [round.index, kind, upto, walked, round.frames.length, length, best].join();
     if (key === this.key) return;
     this.key = key;
-    this.title.textContent = `Round ${round.index + 1} of ${trace.rounds.length}`;
+    this.title.textContent = `Round ${round.index + 1} of ${length}${best}`;
     this.say.textContent = stripWords(trace, moment);
     this.time.textContent =
       kind === "verdict" && !trace.start.engine ? costWords(trace, round) : "";
