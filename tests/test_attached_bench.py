@@ -154,6 +154,9 @@ def test_an_engine_that_is_not_there_is_one_sentence(tmp_path, monkeypatch, caps
     assert main(["bench", "--pair", "mine", "--out", str(tmp_path / "out")]) == 1
     err = capsys.readouterr().err
     assert "The plain endpoint does not answer; start it" in err and "127.0.0.1" not in err
+    assert main(["race", "--pair", "mine", "hi", "--check", "exact"]) == 1
+    err += capsys.readouterr().err
+    assert "shows no logits to check" in err and "is sent to" not in err
 
 
 @pytest.mark.parametrize("option", ["--methods=block", "--peers", "--dtype=float32",

@@ -10,7 +10,7 @@ from test_attached_failures import DRAFT, PLAIN
 from test_attached_pairs import entry, pairs_of
 
 from specdemo.__main__ import main
-from specdemo.attached.load import Level, advice
+from specdemo.attached.load import Level, advice, cautions
 
 
 def level(lane, streams, rate):
@@ -45,6 +45,7 @@ def test_every_stream_is_counted_and_reported(tmp_path, monkeypatch, capsys):
     assert two["accepted"] == pytest.approx(32 / 34)
     assert two["tokens_per_second"] == pytest.approx(two["tokens"] / two["seconds"])
     html = (tmp_path / "out" / "load.html").read_text()
+    assert "An endpoint answers 1 at a time" in report["advice"]  # by its slots
     assert "under load" in html and "127.0.0.1" not in html + json.dumps(report)
     assert "127.0.0.1" not in "".join(capsys.readouterr())
 
@@ -67,6 +68,19 @@ def test_from_which_load_on_it_no_longer_pays():
     assert "stopped paying at 16 streams" in advice(levels) and "2.00 times" in advice(levels)
     assert "paid up to 4 streams" in advice(levels[:4])
     assert "did not pay, already with 16 streams" in advice(levels[4:])
+    assert cautions(levels, 16) == [] == cautions(levels, None)
+
+
+def test_a_curve_that_is_not_smooth_is_worded_by_what_was_measured():
+    rates = {1: (10, 8), 2: (4, 12), 4: (12, 20)}
+    levels = [
+        level(lane, n, r[i]) for n, r in rates.items() for i, lane in enumerate(("ar", "spec"))
+    ]
+    said = advice(levels)
+    assert "paid with 2 and 4 streams and did not with one stream" in said and "3.00 times" in said
+    slots, fall = cautions(levels, 1)
+    assert "answers 1 at a time" in slots and "-np 4" in slots
+    assert "plain endpoint wrote 4.0 tokens per second with 2 streams after 10.0 with one" in fall
 
 
 def test_a_pair_that_runs_here_is_refused(tmp_path, capsys):

@@ -71,10 +71,13 @@ class Tail:
 
 @dataclass(frozen=True)
 class Facts:
-    """What an endpoint says of itself. ``speculates`` is None where it does not tell."""
+    """What an endpoint says of itself; ``speculates`` and ``slots``, how many answers it writes at
+    once, are None where it does not tell.
+    """
 
     version: str = ""
     speculates: bool | None = None
+    slots: int | None = None
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,15 @@ class LlamaCpp:
         check_model(endpoint, model)
         slots = endpoint.get("/slots").data  # 501 where it is switched off
         slot = first(slots)
-        build = text_of(record(endpoint.get("/props").data).get("build_info"))
+        props = record(endpoint.get("/props").data)
+        build = text_of(props.get("build_info"))
         known = build.startswith("b") and not build.startswith("b0") and build.isascii()
         speculates = slot.get("speculative")
         return Facts(
             version=build.split("-")[0] if known else "",
             speculates=speculates if isinstance(speculates, bool) else None,
+            slots=(len(slots) if isinstance(slots, list) else count(props.get("total_slots")))
+            or None,
         )
 
     def call(

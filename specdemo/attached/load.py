@@ -20,6 +20,7 @@ from .tell import Log
 
 LEVELS = (1, 2, 4, 8, 16, 32)
 ROUNDS = 2  # answers of each stream at one level
+FAR = 0.75  # of the rate with fewer streams: a batch writes more in all, never so much less
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,8 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def advice(levels: Sequence[Level]) -> str:
-    """From how many streams on speculation no longer pays, in a sentence."""
-    rates = {(level.endpoint, level.streams): level.tokens_per_second for level in levels}
+    """At how many streams speculation pays, in a sentence or two, by the whole curve."""
+    rates = _rates(levels)
     ratios = [
         (streams, rates["spec", streams] / plain)
         for (lane, streams), plain in sorted(rates.items(), key=lambda item: item[0][1])
@@ -158,14 +159,56 @@ def advice(levels: Sequence[Level]) -> str:
     ]
     if not ratios:
         return "Nothing was measured on both endpoints."
-    lost = next((streams for streams, ratio in ratios if ratio < 1), None)
+    pays = [streams for streams, ratio in ratios if ratio >= 1]
+    lost = [streams for streams, ratio in ratios if ratio < 1]
     most, best = max(ratios, key=lambda pair: pair[1])
     gain = f"At best it wrote {best:.2f} times the tokens per second, with {_streams(most)}."
-    if lost is None:
+    if not lost:
         return f"Speculation paid up to {_streams(ratios[-1][0])}, the most measured. {gain}"
-    if lost == ratios[0][0]:
-        return f"Speculation did not pay, already with {_streams(lost)}. {gain}"
-    return f"Speculation stopped paying at {_streams(lost)}. {gain}"
+    if not pays:
+        return f"Speculation did not pay, already with {_streams(lost[0])}. {gain}"
+    if max(pays) < min(lost):
+        return f"Speculation stopped paying at {_streams(lost[0])}. {gain}"
+    return (
+        f"Speculation paid with {_listed(pays)} and did not with {_listed(lost)}, so from which"
+        f" load on it pays cannot be told: measure again, with nothing else running. {gain}"
+    )
+
+
+def cautions(levels: Sequence[Level], slots: int | None) -> list[str]:
+    """Sentences on what makes the curve doubtful.
+
+    Args:
+        slots: answers that an endpoint writes at once; None where it does not tell.
+    """
+    said = []
+    most = max((level.streams for level in levels), default=0)
+    if slots is not None and slots < most:
+        said.append(
+            f"An endpoint answers {slots} at a time, so of more streams some waited: start both"
+            f" with {most} slots (llama.cpp: -np {most}, and as many times the context)."
+        )
+    rates = _rates(levels)
+    for lane, name in (("ar", "plain"), ("spec", "speculative")):
+        curve = [(n, rate) for (of, n), rate in sorted(rates.items()) if of == lane]
+        for (few, before), (more, after) in itertools.pairwise(curve):
+            if after < FAR * before:
+                said.append(
+                    f"The {name} endpoint wrote {after:.1f} tokens per second with {_streams(more)}"
+                    f" after {before:.1f} with {_streams(few)}: other work on its machine, or fewer"
+                    " slots than streams. Ratios there mean little."
+                )
+    return said
+
+
+def _rates(levels: Sequence[Level]) -> dict[tuple[LaneName, int], float]:
+    return {(level.endpoint, level.streams): level.tokens_per_second for level in levels}
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return _streams(numbers[0])
+    return f"{', '.join(map(str, numbers[:-1]))} and {_streams(numbers[-1])}"
 
 
 def _streams(n: int) -> str:

@@ -36,7 +36,7 @@ PROGRESS = 0.5  # seconds between two sentences about a lane that is told later
 
 @dataclass(frozen=True)
 class Attached:
-    """An engine that has been asked what it is."""
+    """An engine that has been asked what it is; ``slots`` answers at once at most, where it tells."""
 
     pair: str
     served: Served
@@ -44,6 +44,7 @@ class Attached:
     plain: Endpoint
     speculative: Endpoint
     facts: Facts
+    slots: int | None = None
 
     @property
     def title(self) -> str:
@@ -59,7 +60,8 @@ def attach(pair: str, served: Served) -> Attached:
     client, key = CLIENTS[served.kind](), served.key()
     plain = Endpoint("plain", served.plain, key)
     speculative = Endpoint("speculative", served.speculative, key)
-    if client.check(plain, served.model).speculates and served.plain != served.speculative:
+    first = client.check(plain, served.model)
+    if first.speculates and served.plain != served.speculative:
         raise plain.say("speculates too, so there is nothing to compare; start it without.")
     facts = client.check(speculative, served.model)
     if facts.speculates is False:
@@ -67,7 +69,8 @@ def attach(pair: str, served: Served) -> Attached:
             "does not speculate; start it with a drafter (“python -m specdemo serve-example” prints"
             " how), or correct models.yaml."
         )
-    return Attached(pair, served, client, plain, speculative, facts)
+    slots = min((n for n in (first.slots, facts.slots) if n is not None), default=None)
+    return Attached(pair, served, client, plain, speculative, facts, slots)
 
 
 def refuse(request: Request) -> None:

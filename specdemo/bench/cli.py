@@ -128,7 +128,6 @@ def bench_main(args: argparse.Namespace) -> int:
     pair = pair_of(args)
     if pair.engine is not None:
         refuse_own_options(args, "methods", "against", "peers", "dtype", "remeasure")
-        print(SENT_ELSEWHERE, file=sys.stderr)
     against = parse_methods(args.against)[0].label if args.against else None
     configs: tuple[MethodConfig, ...] = ()
     if pair.engine is None:
@@ -230,6 +229,7 @@ def _measure(
         from .served import served_runners
 
         attached = attach(pair.id, pair.engine)
+        print(SENT_ELSEWHERE, file=sys.stderr)
         return _trials(
             served_runners(attached, sampling, args.max_new_tokens), prompts, plan, Path(args.out)
         )

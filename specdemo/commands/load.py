@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..attached.load import LEVELS, Level, advice, measure_load
-from ..attached.race import attach
+from ..attached.load import LEVELS, Level, advice, cautions, measure_load
+from ..attached.race import Attached, attach
 from ..errors import UserError
 from ..files import locked_output_dir, write_output
 from ..prompts import HELD_OUT, load_suite
@@ -57,10 +57,10 @@ def load_main(args: argparse.Namespace) -> int:
         )
     prompts = load_suite(args.suite).first(args.limit)
     requests = [Request(p.text, method="ar", max_new_tokens=args.max_new_tokens) for p in prompts]
-    print(SENT_ELSEWHERE, file=sys.stderr)
     out = Path(args.out)
     with locked_output_dir(out):
         attached = attach(pair.id, pair.engine)
+        print(SENT_ELSEWHERE, file=sys.stderr)
         found: list[Level] = []
         try:
             for level in measure_load(attached, requests, levels):
@@ -71,7 +71,7 @@ def load_main(args: argparse.Namespace) -> int:
             if not found:
                 raise
             print("Stopped; what was measured is reported.", file=sys.stderr)
-        _report(out, attached.title, pair.engine.drafts, args.max_new_tokens, found)
+        _report(out, attached, args.max_new_tokens, found)
     return 0
 
 
@@ -85,10 +85,10 @@ def _levels(text: str) -> list[int]:
     return levels
 
 
-def _report(out: Path, engine: str, drafts: str, tokens: int, levels: Sequence[Level]) -> None:
+def _report(out: Path, attached: Attached, tokens: int, levels: Sequence[Level]) -> None:
     from ..bench.load_report import page
 
-    table = Table(title=f"{engine} under load", title_justify="left")
+    table = Table(title=f"{attached.title} under load", title_justify="left")
     for heading in ("endpoint", "streams", "tok/s", "first p50", "first p95", "next p50",
         "next p95", "accepted", "failed"):  # fmt: skip
         table.add_column(heading, justify="right")
@@ -105,17 +105,18 @@ def _report(out: Path, engine: str, drafts: str, tokens: int, levels: Sequence[L
         )
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(table)
-    print(advice(levels))
+    said = [advice(levels), *cautions(levels, attached.slots)]
+    print("\n".join(said))
     for why in dict.fromkeys(level.why for level in levels if level.why):
         print(why)
     report = {
         "format": "specdemo-load",
         "version": 1,
-        "engine": engine,
-        "drafts": drafts,
+        "engine": attached.title,
+        "drafts": attached.served.drafts,
         "max_new_tokens": tokens,
         "levels": [level.to_dict() for level in levels],
-        "advice": advice(levels),
+        "advice": " ".join(said),
     }
     write_output(out / "load.json", json.dumps(report, indent=1), "The report")
     write_output(out / "load.html", page(report), "The report")

@@ -119,7 +119,7 @@ def race_main(args: argparse.Namespace) -> int:
     request = _request(args)
     stream = sys.stderr if args.json else sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else FILE_WIDTH)
-    engine = _load(args)
+    engine = _load(args, request)
     events = _race(engine, request, console, args.trace)
     start, done = events[0], events[-1]
     assert isinstance(start, Start) and isinstance(done, Done)  # no other events are there
@@ -172,14 +172,16 @@ def _standard_input() -> str:
         ) from None
 
 
-def _load(args: argparse.Namespace) -> Engine | Attached:
+def _load(args: argparse.Namespace, request: Request) -> Engine | Attached:
     pair = pair_of(args)
     if pair.engine is not None:
         refuse_own_options(args, *OWN_OPTIONS)
-        from ..attached.race import attach
+        from ..attached.race import attach, refuse
 
+        refuse(request)
+        attached = attach(pair.id, pair.engine)
         print(SENT_ELSEWHERE, file=sys.stderr)
-        return attach(pair.id, pair.engine)
+        return attached
     methods = [METHODS[name] for name in (args.method or DEFAULT_METHOD, args.against) if name]
     for method in methods:
         if why := method.refuse_pair(pair):
