@@ -36,7 +36,7 @@ PROGRESS = 0.5  # seconds between two sentences about a lane that is told later
 
 @dataclass(frozen=True)
 class Attached:
-    """An engine that has been asked what it is; ``slots`` answers at once at most, where it tells."""
+    """An engine that has been asked what it is, and how many answers it writes at once."""
 
     pair: str
     served: Served
