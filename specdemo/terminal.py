@@ -102,6 +102,8 @@ def print_summary(console: Console, result: RaceResult, start: Start | None = No
     """
     where = ", ".join(filter(None, (result["dtype"], result["hardware"])))
     title = f"{result['method']} on {result['pair']}, {where}"
+    if "served" in result:
+        title = f"{result['pair']}, {where}"
     table = Table("lane", title=Text(printable(title)), title_justify="left")
     for heading in ("tokens", "tok/s", "seconds", "first", "rounds", "tok/round", "acc/round"):
         table.add_column(heading, justify="right")

@@ -60,10 +60,11 @@ def test_an_entry_as_the_document_shows_it(tmp_path, monkeypatch):
         (entry(speculative="ftp://a"), "must be an address like http://10.0.0.5:8000"),
         (entry(key_env="sk-secret"), "must be the name of an environment variable"),
         (entry(speculative=None), "needs “speculative”"),
-        (entry(speculative="http://10.0.0.5:8000"), "needs two addresses"),
+        (entry(speculative="http://10.0.0.5:8000"), "“plain” and “speculative” are the same"),
         (entry(port=1), "there is no setting “engine.port”"),
         (entry() | {"target": {"hub": "a/b"}}, "“target” or “engine”, not both"),
         ({"engine": entry()["engine"]}, "“title” is missing"),
+        ({"engine": {}}, "“title”, “engine.kind” and “engine.plain” are missing"),
     ],
 )
 def test_a_wrong_entry_is_one_sentence(tmp_path, monkeypatch, wrong, words):
@@ -93,6 +94,7 @@ def test_the_command_line_races(served, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out)["served"]["engine"] == "llama.cpp b11549"
     assert "does not promise otherwise" in err and "sent to the engine" in err
+    assert "mine, served by llama.cpp" in err and "served on" not in err
     assert load_trace(trace)[-1].result["identical"] is None
     everything = trace.read_text(encoding="utf-8") + out + err
     assert "127.0.0.1" not in everything and served.engine.plain not in everything
@@ -135,5 +137,7 @@ def test_the_example_of_each_engine_is_an_entry(kind, tmp_path, capsys):
     out = capsys.readouterr().out
     path = tmp_path / "pairs.yaml"
     path.write_text("pairs:\n" + out[out.index("  mine:") :])
-    assert load_pairs(path)["mine"].engine.kind == kind
+    pair = load_pairs(path)["mine"]
+    assert pair.engine.kind == kind and pair.title == f"My model, served by {pair.engine.title}"
+    assert (pair.size, pair.hardware) == ("on this machine", "this machine")
     assert "'a b'" in out and "{" + "model}" not in out

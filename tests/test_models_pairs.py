@@ -60,6 +60,8 @@ def test_an_unknown_pair_names_the_nearest():
     [
         ("title: A", "titel: A", "no setting “titel”; did you mean “title”"),
         ("    license: MIT\n", "", "“license” is missing"),
+        ("title: A\n    license: MIT", "notes: x", "“title” and “license” are missing"),
+        ("title: A", "title: A\n    notes: &n [*n]", "an alias of what it stands in"),
         ("{path: weights}", "[{wheel: x==1}]", "a wheel source needs"),
         ("{path: weights}", "[{url: x}]", "a target source is one of"),
         ("{path: weights}", "{hub: a/b, sha: c}", "a hub source has no “sha”"),

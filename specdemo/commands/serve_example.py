@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from ..models.served import KINDS
+from ..models.served import KINDS, TITLES
 
 PORTS = (8000, 8001)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -83,7 +83,7 @@ def serve_example_main(args: argparse.Namespace) -> int:
             )
     print(f"# {NOTES[args.kind].format(tokens=args.tokens, drafter=args.drafter)}\n")
     print("# models.yaml, below “pairs:”; see docs/engines.md")
-    print(f"  mine:\n    title: My model, served by {args.kind}\n    engine:")
+    print(f"  mine:\n    title: My model, served by {TITLES[args.kind]}\n    engine:")
     print(f"      kind: {args.kind}\n      plain: http://127.0.0.1:{PORTS[0]}")
     if COMMANDS[args.kind][1]:
         print(f"      speculative: http://127.0.0.1:{PORTS[1]}")

@@ -27,7 +27,7 @@ from ..files import read_at_most
 from ..paths import ROOT, given_path
 from ..prompts import check_text
 from .kinds import ROLES
-from .served import Served, attach_allowed, read_entry
+from .served import Served, attach_allowed, is_missing, read_entry
 
 Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -109,6 +109,8 @@ def read_models(path: Path) -> dict[Any, Any]:
         if raw is None:
             raise ValueError("it is larger than a list of models")
         data = yaml.load(raw.decode("utf-8"), _Loader)
+        if _holds_itself(data, [], set()):
+            raise ValueError("a part of it is an alias of what it stands in, which has no end")
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}); it lists the models and belongs beside"
@@ -119,6 +121,19 @@ def read_models(path: Path) -> dict[Any, Any]:
             f"{path} is not valid YAML ({' '.join(str(error).split())}); correct it."
         ) from None
     return data if isinstance(data, dict) else {}
+
+
+def _holds_itself(value: Any, above: list[int], known: set[int]) -> bool:
+    """Whether a mapping or list holds itself; ``known`` are those that do not."""
+    if not isinstance(value, (dict, list)) or id(value) in known:
+        return False
+    if id(value) in above:
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    if any(_holds_itself(part, [*above, id(value)], known) for part in parts):
+        return True
+    known.add(id(value))
+    return False
 
 
 def get_pair(id: str, path: str | Path | None = None) -> Pair:
@@ -267,16 +282,17 @@ def _hub_place(drafter: _HubDrafter) -> str:
 def _served_pair(name: str, entry: dict[Any, Any], where: str) -> Pair:
     try:
         checked = read_entry(entry)
+        served = checked.served()
         return Pair(
             id=name,
             title=checked.title,
             license=checked.license,
-            size=checked.size,
+            size=checked.size or f"on {served.where}",
             target=(),
-            hardware=checked.hardware or "another machine",
+            hardware=checked.hardware or served.where,
             dtypes=(),
             notes=checked.notes or "",
-            engine=checked.served(),
+            engine=served,
         )
     except ValueError as error:
         raise UserError(f"{where}: {error}; docs/engines.md has an example.") from None
@@ -312,8 +328,9 @@ def _sentence(error: ValidationError, entry: dict[Any, Any]) -> str:
             f"there is no setting “{key}”{hint}; allowed are"
             f" {', '.join(sorted(_Entry.model_fields))}"
         )
-    if key in ("title", "license", "size", "target") and entry.get(key) in (None, "", [], {}):
-        return f"“{key}” is missing"
+    needed = ("title", "license", "size", "target")
+    if key in needed and entry.get(key) in (None, "", [], {}):
+        return is_missing([f"“{k}”" for k in needed if entry.get(k) in (None, "", [], {})])
     if unknown := [kind for kind in _mapping(entry.get("drafters")) if kind not in ROLES]:
         return f"there is no drafter kind “{unknown[0]}”; kinds are {', '.join(ROLES)}"
     if key == "drafters" and not inner:

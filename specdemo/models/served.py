@@ -53,6 +53,13 @@ class Served:
     def title(self) -> str:
         return TITLES[self.kind]
 
+    @property
+    def where(self) -> str:
+        """Where the engine runs, as far as its addresses tell."""
+        hosts = [urlsplit(address).hostname or "" for address in (self.plain, self.speculative)]
+        here = all(h in ("localhost", "::1") or h.startswith("127.") for h in hosts)
+        return "this machine" if here else "another machine"
+
     def key(self, env: Mapping[str, str] = os.environ) -> str:
         """The key, or an empty text where none is needed.
 
@@ -126,7 +133,7 @@ class ServedEntry(BaseModel):
     title: Annotated[str, Field(min_length=1)]
     engine: _Engine
     license: str = "see the model's card"
-    size: str = "on another machine"
+    size: str | None = None
     hardware: str | None = None
     notes: str | None = None
 
@@ -140,7 +147,9 @@ class ServedEntry(BaseModel):
             )
         speculative = engine.speculative or engine.plain
         if engine.plain == speculative and engine.kind != "transformers":
-            raise ValueError("engine needs two addresses, “plain” and “speculative”")
+            raise ValueError(
+                "engine needs two addresses, and “plain” and “speculative” are the same"
+            )
         return Served(
             engine.kind,
             engine.plain,
@@ -150,6 +159,13 @@ class ServedEntry(BaseModel):
             " ".join(engine.drafts.split()),
             engine.together,
         )
+
+
+def is_missing(names: list[str]) -> str:
+    """All that an entry lacks, without the full stop."""
+    if len(names) == 1:
+        return f"{names[0]} is missing"
+    return f"{', '.join(names[:-1])} and {names[-1]} are missing"
 
 
 def read_entry(entry: dict[Any, Any]) -> ServedEntry:
@@ -171,7 +187,12 @@ def read_entry(entry: dict[Any, Any]) -> ServedEntry:
                 f"there is no setting “{where}”; allowed are {', '.join(fields.model_fields)}"
             ) from None
         if first["type"] == "missing":
-            raise ValueError(f"“{where}” is missing") from None
+            missing = [
+                "“" + ".".join(map(str, e["loc"])) + "”"
+                for e in error.errors()
+                if e["type"] == "missing"
+            ]
+            raise ValueError(is_missing(missing)) from None
         if where == "engine.kind":
             raise ValueError(f"engine.kind must be one of {', '.join(KINDS)}") from None
         said = str(first["ctx"]["error"]) if "error" in first.get("ctx", {}) else first["msg"]
