@@ -78,8 +78,12 @@ class Needs:
     @property
     def total(self) -> int:
         """At most at one time: the working copies go before there are caches and logits."""
-        held = self.target + self.drafters + self.program
-        return held + max(self.loading, self.caches + self.logits)
+        return self.kept + max(0, self.loading - self.caches - self.logits)
+
+    @property
+    def kept(self) -> int:
+        """Once the working copies are gone."""
+        return self.target + self.drafters + self.program + self.caches + self.logits
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class Fit:
                 f"{gigabytes(needs.total - needs.mapped)}, beside {gigabytes(needs.mapped)} of its"
                 " files' pages, which the system drops"
             )
+        elif gigabytes(needs.kept) != about:
+            about += f" while it loads and {gigabytes(needs.kept)} then"
         without = "".join(f", its {kind} drafter left out" for kind in self.without)
         without += ", computed and not measured" if m.place == "gpu" else ""
         return (

@@ -54,7 +54,7 @@ def check_dtype(dtype: Any, pair: Pair, limits: Limits) -> str:
 
 def dtype_choices(dtypes: list[str]) -> list[tuple[str, str]]:
     """As a dropdown shows them."""
-    return [("the usual one here", ""), *((dtype, dtype) for dtype in dtypes)]
+    return [("this machine's usual type", ""), *((dtype, dtype) for dtype in dtypes)]
 
 
 def may_add(request: Any, limits: Limits) -> bool:

@@ -157,6 +157,29 @@ def fits(params: type[MethodParams], name: str, value: Any) -> bool:
     return True
 
 
+def method_choices(methods: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The methods as a dropdown shows them: the name that lanes and recordings use first, so that a
+    narrow one shows it.
+    """
+    return [
+        (m.title if _letters(m.title) == name else f"{name}: {m.title}", name)
+        for name, m in methods.items()
+    ]
+
+
+def _letters(title: str) -> str:
+    return "".join(letter for letter in title.lower() if letter.isalnum())
+
+
+def rule_help(methods: Mapping[str, Any]) -> str:
+    """Which methods offer the rules that are not match."""
+    offered = [
+        (rule, ", ".join(m.title for m in methods.values() if rule in m.rules))
+        for rule in ("ratio", "point-mass")
+    ]
+    return "; ".join(f"{rule} with {titles}" for rule, titles in offered if titles)
+
+
 def rule_choices(method: Any) -> list[tuple[str, str]]:
     words = {
         "match": "match: the same tokens",

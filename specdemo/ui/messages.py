@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+BEGINS = "Your race begins by itself when it is ready."
+
 
 def pack(events: Sequence[Mapping[str, Any]]) -> str:
     """Events as one text: Gradio would patch a nested value piece by piece from one message to the

@@ -25,6 +25,8 @@ class PairParts:
             dtype_choices(list(DTYPES)),
             value="",
             label="Weights in",
+            info="Fewer bits: a pass reads less memory, which makes it faster where memory is what"
+            " it waits for, and larger targets fit; while it loads, int4 needs working copies.",
             elem_id="dtype",
             visible=self.shown,
         )

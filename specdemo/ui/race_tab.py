@@ -9,7 +9,7 @@ import gradio as gr
 
 from ..request import SAMPLING_LIMITS
 from .component import race_view
-from .controls import MethodControls, from_link, rule_choices
+from .controls import MethodControls, from_link, method_choices, rule_choices, rule_help
 from .examples import EXAMPLES
 from .found_again import KEPT_RUN, find_again
 from .jobs import RaceForm
@@ -103,7 +103,7 @@ class RaceTab:
             **listed,
         )
         self.method = gr.Dropdown(
-            [(m.title, name) for name, m in self.methods.items()],
+            method_choices(self.methods),
             value=self.default,
             label="Method",
             elem_id="method",
@@ -115,6 +115,9 @@ class RaceTab:
 
     def _settings(self) -> None:
         limits = self.server.limits
+        # the line below the buttons is cut where it is long
+        whole = gr.Markdown(self._explained(self.first_pair, self.default), elem_id="explain-whole")
+        self.explain_whole = whole
         with gr.Group():
             self.pair = gr.Dropdown(
                 self.server.pair_choices(),
@@ -127,6 +130,7 @@ class RaceTab:
                 rule_choices(self.methods[self.default]),
                 value=self.methods[self.default].rules[0],
                 label="Acceptance rule",
+                info=rule_help(self.methods),
                 elem_id="rule",
             )
             self.new_tokens = gr.Slider(
@@ -218,6 +222,8 @@ class RaceTab:
         return self.methods[name].explain if found is None or found.engine is None else SERVED
 
     def _on_choices(self) -> None:
+        self.explain.change(None, self.explain, self.explain_whole, js="(text) => text", **QUIET)
+
         def on_method(name: str, pair: str) -> list[Any]:
             method = self.methods[name]
             return [

@@ -26,7 +26,7 @@ from .controls import Limits
 from .engines import Engines
 from .export import export_html
 from .jobs import BenchJob, RaceForm, RaceJob, make_job
-from .messages import Advance, Ended, Error, Events, Queued, Run, Status, pack
+from .messages import BEGINS, Advance, Ended, Error, Events, Queued, Run, Status, pack
 from .picture_maker import PictureMaker
 from .qr import qr_rows
 from .race_queue import RaceQueue
@@ -150,7 +150,7 @@ class Server:
             if cancel.is_set():
                 yield Ended(run)
                 return
-            yield Status(progress_text(message, fraction), run)
+            yield Status(f"{progress_text(message, fraction)} {BEGINS}", run)
             run = replace(run, request=None)  # the view has it
         events = self.runs.open(run.id)
         engine = self.engines.get(job.key)

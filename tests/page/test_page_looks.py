@@ -160,6 +160,14 @@ def test_the_served_page_in_both_themes_and_widths(served, open_page, width, the
         f"() => {{ {MEASURE}; return weak(document.getElementById('race-view'), 4.5); }}"
     )
     assert not weak, weak[:8]
+    box = page.locator("#example input")
+    assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth")  # “Examples” is whole
+    box.click()
+    names = page.locator("#example .options")
+    assert names.bounding_box()["x"] + names.bounding_box()["width"] <= width
+    lines = names.locator("li").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+    assert len(set(lines)) == 1  # none is broken
+    page.keyboard.press("Escape")
     page.get_by_role("tab", name="Lesson").click()
     view_of(page, "lesson-view")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -14,13 +14,14 @@ from corrupt_traces import WRONG_TYPE, damaged
 from fake_backend import METHODS, PAIRS, FakeBackend
 from fake_race import NAMES, fake_events
 
+from specdemo import drafters
 from specdemo.errors import UserError
 from specdemo.request import Request
 from specdemo.traces import dump_trace, find_inconsistency, load_trace, parse_trace
 from specdemo.ui import lesson
 from specdemo.ui.backend import ZeroGpuBackend
 from specdemo.ui.bench_tab import MAX_PROMPTS, make_bench_job
-from specdemo.ui.controls import Limits, from_link
+from specdemo.ui.controls import Limits, from_link, method_choices, rule_help
 from specdemo.ui.examples import EXAMPLES
 from specdemo.ui.export import export_html, safe_json
 from specdemo.ui.jobs import RaceForm
@@ -249,6 +250,14 @@ def test_links_fill_in_only_what_fits():
     assert from_link({"method": "block", "seed": "3"}, METHODS, list(PAIRS), limits) == (
         {"method": "block", "params": {}, "seed": 3},
         [],
+    )
+
+
+def test_a_method_is_shown_by_its_short_name_first_and_a_rule_with_who_offers_it():
+    shown = {name: label for label, name in method_choices(drafters.METHODS)}
+    assert shown["best"].startswith("best: ") and shown["specdiff"] == "SpecDiff"
+    assert rule_help(drafters.METHODS) == (
+        "ratio with Small autoregressive drafter, SpecDiff, SpecDiff-2; point-mass with SpecDiff-2"
     )
 
 

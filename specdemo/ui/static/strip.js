@@ -62,7 +62,7 @@ export class BlockStrip {
     this.grid.replaceChildren();
     this.title.textContent = "The block";
     this.say.textContent =
-      "Run a race, or play the recording: each round of drafting and verification is shown here.";
+      "Each round of drafting and verification is shown here: of a race as it runs, of a recording as it plays.";
     this.time.textContent = "";
     this.quote.hidden = true;
     this.phases.replaceChildren();

@@ -7,6 +7,9 @@ import { boxed, percent } from "./format.js";
 
 const SHOWN = 5;
 
+// `best` calibrates these by what was accepted so far: its q is another number
+const BEFORE = "drafter's best, before calibration";
+
 /** Candidates [[id, probability], ...] of both models where this token stands; [] if unknown. */
 export function candidatesAt(trace, token) {
   const round = trace.rounds[token.round];
@@ -36,7 +39,7 @@ export function tokenBars(trace, token) {
   return h(
     "div",
     { class: "sd-bars" },
-    chart("drafter's best", drafter),
+    chart(trace.start.method === "best" ? BEFORE : "drafter's best", drafter),
     chart("target's best", target),
   );
 }
