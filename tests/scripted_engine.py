@@ -109,13 +109,16 @@ class ScriptedEngine:
         """Status and content of the pages that say what the engine is."""
         if path == "/v1/models":
             return 200, {"data": [{"id": self.model}]}
+        only = {"/slots": "llama.cpp", "/props": "llama.cpp", "/server_info": "sglang"}
+        if only.get(path, self.kind) != self.kind:
+            return 404, {"error": {"message": "no such page"}}
         if path == "/slots":
             return 200, [{"id": 0, "speculative": self.speculates}]
         if path == "/props":
             return 200, {"build_info": "b11549-abcdef0"}
         if path == "/apply-template":
             return 200, {"prompt": "<user>hi"}
-        if path == "/version":
+        if path == "/version" and self.kind in ("vllm", "trtllm"):
             return 200, {"version": "0.32.0"}
         if path == "/tokenize":
             return 200, {"tokens": [1, 2, 3]}

@@ -131,6 +131,23 @@ def test_the_summary_never_says_identical(served):
     assert "counters: 100%, 88%; a round that drafted fewer counts" in out.getvalue()
 
 
+@pytest.mark.parametrize(
+    "named, real, said",
+    [
+        ("vllm", "llama.cpp", "is llama.cpp, not vLLM; correct “kind” in models.yaml to llama.cpp"),
+        ("llama.cpp", "vllm", "is vLLM or TensorRT-LLM, not llama.cpp"),
+        ("vllm", "sglang", "is SGLang, not vLLM"),
+    ],
+)
+def test_an_engine_of_another_kind_is_named(tmp_path, monkeypatch, capsys, named, real, said):
+    with ScriptedEngine(real, speculates=False) as first, ScriptedEngine(real) as second:
+        two = dict(kind=named, plain=first.url, speculative=second.url)
+        pairs_of(tmp_path, monkeypatch, entry(**two))
+        assert main(["race", "--pair", "mine", "hi"]) == 1
+    err = capsys.readouterr().err
+    assert f"The speculative endpoint {said}" in err and "127.0.0.1" not in err
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_example_of_each_engine_is_an_entry(kind, tmp_path, capsys):
     assert main(["serve-example", kind, "--model", "a b"]) == 0

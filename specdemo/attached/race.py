@@ -15,6 +15,7 @@ from ..models.served import METHOD, EngineKind, Served
 from ..request import Request
 from .client import EngineClient, Facts, Step
 from .compare import finished
+from .identify import other_kind
 from .llamacpp import LlamaCpp
 from .settle import settle
 from .sglang import Sglang
@@ -22,7 +23,7 @@ from .tell import Log, Teller
 from .transformers import Transformers
 from .trtllm import TrtLlm
 from .vllm import Vllm
-from .wire import Endpoint, Line, Refused
+from .wire import Endpoint, Line, Refused, Silent
 
 CLIENTS: dict[EngineKind, type[EngineClient]] = {
     "llama.cpp": LlamaCpp,
@@ -60,10 +61,12 @@ def attach(pair: str, served: Served) -> Attached:
     client, key = CLIENTS[served.kind](), served.key()
     plain = Endpoint("plain", served.plain, key)
     speculative = Endpoint("speculative", served.speculative, key)
-    first = client.check(plain, served.model)
+    first = _checked(client, plain, served)
     if first.speculates and served.plain != served.speculative:
         raise plain.say("speculates too, so there is nothing to compare; start it without.")
-    facts = client.check(speculative, served.model)
+    facts = _checked(client, speculative, served)
+    if facts.speculates is not True and (other := other_kind(speculative, served.kind)):
+        raise other
     if facts.speculates is False:
         raise speculative.say(
             "does not speculate; start it with a drafter (“python -m specdemo serve-example” prints"
@@ -71,6 +74,16 @@ def attach(pair: str, served: Served) -> Attached:
         )
     slots = min((n for n in (first.slots, facts.slots) if n is not None), default=None)
     return Attached(pair, served, client, plain, speculative, facts, slots)
+
+
+def _checked(client: EngineClient, endpoint: Endpoint, served: Served) -> Facts:
+    """Raises UserError: it is not what it should be, with what it is where that can be told."""
+    try:
+        return client.check(endpoint, served.model)
+    except Silent:
+        raise
+    except UserError as error:
+        raise other_kind(endpoint, served.kind) or error from None
 
 
 def refuse(request: Request) -> None:

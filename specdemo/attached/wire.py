@@ -40,6 +40,10 @@ class Refused(UserError):
     """An endpoint does not take this request; others it may take."""
 
 
+class Silent(UserError):
+    """An endpoint does not answer at all, or not in time."""
+
+
 class Line(NamedTuple):
     """One event of a stream: seconds since the request was sent, and its JSON object."""
 
@@ -118,12 +122,14 @@ class Endpoint:
         try:
             await work
         except (asyncio.TimeoutError, httpx.TimeoutException):
-            raise self.say(
-                "did not answer in time; it may be loading or busy: try again, or look at its log."
+            raise Silent(
+                f"The {self.name} endpoint did not answer in time; it may be loading or busy: try"
+                " again, or look at its log."
             ) from None
         except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL):
-            raise self.say(
-                "does not answer; start it, or correct its address in models.yaml."
+            raise Silent(
+                f"The {self.name} endpoint does not answer; start it, or correct its address in"
+                " models.yaml."
             ) from None
         except httpx.HTTPError:
             raise self.say("broke the connection; what had come is kept.") from None
