@@ -75,7 +75,7 @@ def test_a_race_at_rest_shows_its_best_round(exported):
             page, f"[view.player.setRate(4), view.player.autoSpeed = false, {come_to_rest}].length"
         )
         expect(page.locator(".sd-rounds h3")).to_contain_text("the best one")
-        expect(page.locator(".sd-block h3")).to_contain_text("the best one")
+        expect(page.locator(".sd-block-say")).to_contain_text("The best round: ")
         assert page_state(page, "view.roundView.round.draft.tokens.length") > 0
         assert page.locator(".sd-bar.sd-later").count() == 0, "all rounds have their bars"
     page_state(page, f"view.openRound({last - 1})")

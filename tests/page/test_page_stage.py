@@ -250,6 +250,15 @@ def test_share_puts_the_link_on_the_screen(served, open_page):
     expect(page.get_by_label("show rejected")).to_be_focused()
     expect(page.get_by_label("show rejected")).to_have_css("outline-style", "solid")
     assert state(page, "view.player.root.getBoundingClientRect().bottom <= innerHeight")
+    state(page, "view.say('Stopped. What was written so far stays here.', 'status') || 1")
+    page.locator("#race-view .sd-scores").evaluate("""async (scores) => {
+      scores.querySelector("[data-part=verdict] .sd-unit").textContent =
+        "stopped after 14 common tokens";
+      await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
+      const { bottom } = scores.getBoundingClientRect();
+      for (const text of scores.querySelectorAll("strong, .sd-unit"))
+        if (text.getBoundingClientRect().bottom > bottom - 4) throw Error(text.textContent);
+    }""")
     page.keyboard.press("Escape")
     expect(link).to_be_hidden()
     expect(page.locator("#share")).to_be_focused()
@@ -268,12 +277,12 @@ def test_share_puts_the_link_on_the_screen(served, open_page):
 @pytest.mark.parametrize("present", [False, True])
 def test_steps_keep_the_newest_text_in_sight(exported, present):
     """A clicker steps; nothing plays. What is scrolled away by hand stays where it is."""
-    page = exported(fake_events(tokens=200), width=390, height=844, reduced_motion="reduce")
+    page = exported(fake_events(tokens=250), width=390, height=844, reduced_motion="reduce")
     if present:
         page.keyboard.press("p")
     text = page.locator(".sd-lane-spec .sd-text")
     page.keyboard.press("Home")
-    for key in ("PageDown", "ArrowRight") * 20:
+    for key in ("PageDown", "ArrowRight") * 40:
         page.keyboard.press(key)
     place = "(t) => [t.scrollTop, t.scrollHeight - t.clientHeight]"
     top, most = text.evaluate(place)

@@ -32,6 +32,7 @@ export class Lane {
       if (at) view.openToken(kind, Number(at.dataset.at));
     });
     this.text.addEventListener("scroll", () => this.onScroll());
+    new ResizeObserver(() => this.follow()).observe(this.text); // what stands beside it may grow
     view.tip.watch(this.text, "[data-at],[data-node]", (node) => this.describe(node));
     this.reset();
   }

@@ -17,6 +17,7 @@ import { times } from "./format.js";
 import { Spark } from "./spark.js";
 import { compareAll, overPlain, rightOverLeft } from "./two_methods.js";
 
+const LOW = 258; // pixels that all figures and their notes need beside the lanes
 const SAME_BASELINE = 0.97; // the left lane counts as the baseline from this share of its speed on
 
 export class Score {
@@ -50,6 +51,13 @@ export class Score {
       cell("accepted", this.accepted, unit("accepted draft tokens per round")),
       this.verdictCell,
     );
+    this.watchRoom();
+  }
+
+  /** Where lanes and figures are low, the notes stand below the stage alone. */
+  watchRoom() {
+    const measure = () => this.root.classList.toggle("sd-scores-low", this.root.clientHeight < LOW);
+    new ResizeObserver(measure).observe(this.root);
   }
 
   /**

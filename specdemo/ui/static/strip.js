@@ -83,13 +83,14 @@ export class BlockStrip {
     const moment = momentOf(trace, player, state, running);
     if (!moment) return;
     const { round, kind, upto, walked } = moment;
-    const best = state.opened !== state.round ? ", the best one" : ""; // the race is at rest
+    const best = state.opened !== state.round ? "The best round: " : ""; // the race is at rest
     const { length } = trace.rounds;
     const key = [round.index, kind, upto, walked, round.frames.length, length, best].join();
     if (key === this.key) return;
     this.key = key;
-    this.title.textContent = `Round ${round.index + 1} of ${length}${best}`;
-    this.say.textContent = stripWords(trace, moment);
+    this.title.textContent = `Round ${round.index + 1} of ${length}`;
+    const words = stripWords(trace, moment);
+    this.say.textContent = best ? best + words[0].toLowerCase() + words.slice(1) : words;
     this.time.textContent =
       kind === "verdict" && !trace.start.engine ? costWords(trace, round) : "";
     this.drawPhases(moment);
