@@ -45,7 +45,7 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     page = open_page(f"{served}?__theme=dark")
     view_of(page)
     page.locator("#method input").click()
-    page.get_by_role("option", name="Method specdiff", exact=True).click()
+    page.get_by_role("option", name="specdiff: Method specdiff", exact=True).click()
     page.locator("#settings button").first.click()
     # else the number goes to the method before
     expect(page.get_by_label("number input for steps").locator("visible=true")).to_have_count(1)
@@ -59,7 +59,7 @@ def test_a_reload_in_mid_run_brings_prompt_and_settings_back(served, open_page):
     page = open_page(page.url)
     view_of(page)
     expect(page.locator("#prompt textarea")).to_have_value('Grüße & "quotes" <b>, please wait here')
-    expect(page.locator("#method input")).to_have_value("Method specdiff")
+    expect(page.locator("#method input")).to_have_value("specdiff: Method specdiff")
     page.locator("#settings button").first.click()
     expect(page.locator("#seed input")).to_have_value("42")
     expect(page.get_by_label("number input for gamma").locator("visible=true")).to_have_value("9")

@@ -29,7 +29,7 @@ def test_a_race_by_keyboard(served, open_page):
     tab_to(page, "#method input")
     keys.press("ArrowUp")
     keys.press("Enter")
-    expect(page.locator("#method input")).not_to_have_value("Method best")
+    expect(page.locator("#method input")).not_to_have_value("best: Method best")
     tab_to(page, "#settings > button")
     expect(page.locator("ul[role=listbox]")).to_have_count(0)
     keys.press("Enter")

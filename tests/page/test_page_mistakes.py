@@ -317,7 +317,7 @@ def test_nothing_of_the_race_before_is_shown_as_live_while_a_model_loads(serve, 
     expect(view.locator(".sd-lane-spec .sd-count")).not_to_have_text("0")
     fill(page, "prompt", "A question of my own")
     page.locator("#method input").click()
-    page.get_by_role("option", name="Method specdiff", exact=True).click()
+    page.get_by_role("option", name="specdiff: Method specdiff", exact=True).click()
     press(page, "Run")
     expect(view.locator(".sd-badge")).to_have_text("live")
     expect(view.locator(".sd-prompt")).to_have_text("A question of my own")
