@@ -237,9 +237,13 @@ export class View {
     if (this.isMain) document.body.classList.toggle("sd-racing", now);
   }
 
-  /** The engine may share its CPU with this browser; it waits until what it sent is on screen. */
+  /**
+   * The engine may share its CPU with this browser; it waits until what it sent is on screen. A
+   * frame's pixels are made by other threads behind its scripts, the frames after it wait for them.
+   */
   confirmDrawn(run) {
-    nextFrame(() => setTimeout(() => this.options.server.drawn({ run, count: this.total }), 0));
+    const tell = () => setTimeout(() => this.options.server.drawn({ run, count: this.total }), 0);
+    nextFrame(() => nextFrame(() => nextFrame(tell)));
   }
 
   ended(total) {
