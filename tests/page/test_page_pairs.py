@@ -126,7 +126,7 @@ def test_what_is_missing_of_a_pair_is_said_before_anything_is_fetched(name_pair,
         assert re.search(sentence, said)
     with pytest.raises(UserError, match="drafter folder .*none has no config.json"):
         job_of(server, "mine")
-    with pytest.raises(UserError, match="target of mine cannot be read: there is no folder .*nowhere"):
+    with pytest.raises(UserError, match="of mine cannot be read: there is no folder .*nowhere"):
         Backend().fetch("mine", lambda message, fraction: None)
 
 

@@ -237,10 +237,7 @@ export class View {
     if (this.isMain) document.body.classList.toggle("sd-racing", now);
   }
 
-  /**
-   * The engine may share its CPU with this browser; it waits until what it sent is on screen. A
-   * frame's pixels are made by other threads behind its scripts, the frames after it wait for them.
-   */
+  /** The engine on this browser's CPU waits until pixels, which other threads make, are there. */
   confirmDrawn(run) {
     const tell = () => setTimeout(() => this.options.server.drawn({ run, count: this.total }), 0);
     nextFrame(() => nextFrame(() => nextFrame(tell)));
