@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-# Tests run in two processes at once: a thread each, as two that wait for each other's core are
+# Tests run in several processes at once: a thread each, as two that wait for one core are
 # many times slower. Read by torch when it is first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")

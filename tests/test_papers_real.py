@@ -18,7 +18,7 @@ from specdemo.request import Request, Sampling
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-TOKENS = 12  # of an answer
+TOKENS = 8  # of an answer
 
 
 @pytest.mark.parametrize(("temperature", "count"), [(0.0, 12), (0.8, 4)])

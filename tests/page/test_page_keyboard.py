@@ -69,9 +69,9 @@ def test_a_race_by_keyboard(served, open_page):
 def test_the_lesson_by_keyboard(served, open_page):
     page = open_page(served, reduced_motion="reduce")
     view_of(page)
+    page.wait_for_function("document.querySelector('#status').textContent.trim()")
     keys = page.keyboard
-    tab_to(page, "#tabs [role=tab]")
-    keys.press("Tab")
+    tab_to(page, "#tabs [role=tab][aria-selected=false]")
     keys.press("Enter")
     card = page.locator("#lesson-view .sd-lesson")
     expect(card).to_be_visible()
