@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from rich.console import Console
+from test_cli import RESULT
 from tiny import engine_for
 from tiny_models import make_tiny_drafter, make_tiny_target
 
@@ -160,15 +161,7 @@ def test_two_lanes_of_one_method_are_told_apart_and_the_left_one_may_be_unreliab
     start = Start(method="tree", params={"gamma": 7})
     start.against = {"method": "tree", "params": {"gamma": theirs}, "weights": ""}
     said = verdict(
-        {
-            "method": "tree",
-            "speedup": 1.2,
-            "predicted_speedup": 1.1,
-            "identical": True,
-            "ar": {"tokens_per_second": 20.0, "one_row_tokens_per_second": 20.1},
-            "spec": {"rounds": 9},
-            "against": left,
-        },
+        RESULT | {"against": left},
         start,
     )
     ours, other = ("tree, once more", "tree")
