@@ -290,7 +290,16 @@ def test_an_autoregressive_drafters_pass_is_the_eager_one(window):
     assert gap(ours, logits()) < GAP[torch.float32]
 
 
+@pytest.fixture
+def interrupts():
+    """Ctrl-C as a terminal's program has it; what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("where", ["layers", "blocks"])
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_while_code_is_compiled_is_delivered_when_it_is(where, monkeypatch, capfd):
     done = []
 
@@ -313,6 +322,7 @@ def test_an_interrupt_while_code_is_compiled_is_delivered_when_it_is(where, monk
 def test_a_second_interrupt_ends_the_process_at_once():
     program = (
         "import signal; from specdemo.interrupts import interrupt_after\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with interrupt_after():\n"
         "    signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT); print('on')"
     )

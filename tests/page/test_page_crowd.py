@@ -114,7 +114,7 @@ def tabs(browser, serve, request):
 
 
 # a tab is four seconds of work for two cores; 20 fill the queue
-@pytest.mark.parametrize("tabs", [2, pytest.param(12, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("tabs", [3, pytest.param(12, marks=pytest.mark.slow)], indirect=True)
 def test_tabs_run_stop_and_reload_at_random(assets, tabs, serve, monkeypatch):
     """Whoever ended with Run sees their own race to its end, the others nobody else's; when all
     tabs are closed the server remembers none of them.
