@@ -50,13 +50,16 @@ def small(name, **more):
         ),
         (("MambaConfig", {}), "recurrent state"),
         (("T5GemmaConfig", {}), "encoder-decoder"),
+        (("MusicgenConfig", {}), "encoder-decoder"),
+        (("LlamaConfig", {"text_config": {}, "decoder": {}}), "several text models"),
     ],
 )
 def test_targets_that_cannot_forget(config, sentence):
     name, more = config
     import transformers
 
-    made = transformers.T5GemmaConfig() if name == "T5GemmaConfig" else small(name, **more)
+    whole = name in ("T5GemmaConfig", "MusicgenConfig")
+    made = getattr(transformers, name)() if whole else small(name, **more)
     with pytest.raises(UserError, match=sentence) as caught:
         check_target(made, "This model")
     assert "choose a" in str(caught.value)
