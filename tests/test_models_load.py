@@ -51,7 +51,6 @@ def small(name, **more):
         (("MambaConfig", {}), "recurrent state"),
         (("T5GemmaConfig", {}), "encoder-decoder"),
         (("MusicgenConfig", {}), "encoder-decoder"),
-        (("LlamaConfig", {"text_config": {}, "decoder": {}}), "several text models"),
     ],
 )
 def test_targets_that_cannot_forget(config, sentence):

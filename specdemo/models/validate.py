@@ -41,12 +41,7 @@ def check_target(config: Any, name: str) -> None:
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UserError(f"{name} is an encoder-decoder model; choose a decoder-only target.")
-    try:
-        text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    except ValueError as error:
-        raise UserError(
-            f"{name} ({config.model_type}) has several text models; choose a target of one."
-        ) from error
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
     kinds = set(getattr(text, "layer_types", None) or ())
     recurrent = kinds - {"full_attention", *SLIDING}
     if recurrent or _stateful(text):
