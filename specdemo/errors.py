@@ -31,10 +31,15 @@ class UserError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error message, to be quoted in a sentence of our own; of a long
-    one its whole words.
+    """The first line of a library's error message, to be quoted in a sentence of our own, with the
+    next where it ends in a colon; of a long one its whole words.
     """
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = (said or [type(error).__name__])[0]
+    if isinstance(error, KeyError):  # it says no more than the name
+        line = f"there is no {line}"
+    if line.endswith(":") and len(said) > 1:
+        line = f"{line} {said[1]}"
     return textwrap.shorten(line, LONGEST, placeholder=" …").rstrip(".")
 
 

@@ -1,6 +1,7 @@
 """Folders of targets that are damaged, as one's own may be: a sentence, never a traceback."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_models_load import pair_of
 
+from specdemo.engine.target import BUCKETS, Target
 from specdemo.errors import UserError
 from specdemo.models.load import load_target
 from specdemo.models.shapes import shape_of
@@ -64,6 +66,65 @@ def test_a_config_with_an_odd_value(damaged, key, value):
         assert "\n" not in str(error) and len(str(error)) < 500, error
     else:
         assert all(type(id) is int for id in loaded.eos_ids)
+
+
+def refused_with(folder, **changes):
+    """The sentence about the target in ``folder`` with another config."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(UserError) as error:
+        load_target(pair_of(folder), "fp32", "cpu")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("positions", [0, -5, 1e12, "many"])
+def test_positions_that_no_text_can_have(damaged, positions):
+    said = refused_with(damaged, max_position_embeddings=positions)
+    assert "max_position_embeddings" in said and said.endswith(".")
+
+
+def test_positions_without_end_take_no_memory(damaged):
+    file = damaged / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 10**12}))
+    target = Target(load_target(pair_of(damaged), "fp32", "cpu").model)
+    assert target.max_positions == len(target.cos) == BUCKETS[-1]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("residual_multiplier", 0.5), ("attn_logit_softcapping", 30.0), ("use_qk_norm", True)],
+)
+def test_what_a_config_says_and_its_model_type_does_not_compute(damaged, key, value):
+    assert f"has {key} {value}, which models of type “llama” do not" in refused_with(
+        damaged, **{key: value}
+    )
+    neutral = {"residual_multiplier": 1.0, "attn_logit_softcapping": None, "use_qk_norm": False}
+    file = damaged / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: neutral[key]}))
+    load_target(pair_of(damaged), "fp32", "cpu")
+
+
+def test_weights_of_another_shape_are_named(damaged, capfd):
+    said = refused_with(damaged, head_dim=32)
+    assert re.search(r"proj.weight is \[\d+, 64\] where config.json asks for \[\d+, \d+\]", said), (
+        said
+    )
+    assert not capfd.readouterr().err, "no table of the library beside the sentence"
+
+
+def test_quantized_weights_are_called_that(damaged):
+    said = refused_with(damaged, quantization_config={"quant_method": "gptq", "bits": 4})
+    assert "are quantized (gptq)" in said and "damaged" not in said
+
+
+def test_the_reason_is_in_the_sentence(damaged):
+    """The library's first line is only its heading."""
+    assert (
+        "divisible" in (said := refused_with(damaged, num_attention_heads=3)) or "multiple" in said
+    )
+    (damaged / "tokenizer.json").unlink()
+    (damaged / "tokenizer_config.json").unlink()
+    assert "(there is no tokenizer.json)" in refused_with(damaged, num_attention_heads=4)
 
 
 @pytest.mark.parametrize("name", ["self_attn.q_proj.bias", "self_attn.q_proj_diff.weight"])

@@ -241,7 +241,7 @@ class _Run:
         while waiting and waiting[0][0] <= clock:
             yield waiting.pop(0)[1]
         if step is log.steps[0]:
-            yield from self.teller.first(step, log.ttft)
+            yield from self.teller.first(step, log.ttft, clock)
         else:
             yield from self.teller.next(step, clock)
 

@@ -73,7 +73,8 @@ class Log:
         return self.tail.ttft or (self.steps[0].arrived if self.steps else 0.0)
 
     def totals(self) -> LaneTotals:
-        seconds = self.clock(self.steps[-1]) if self.steps else 0.0
+        # a lane's clock begins with its first token
+        seconds = self.clock(self.steps[-1]) if len(self.pieces) > 1 else 0.0
         tokens = self.tokens
         return {
             "tokens": len(self.pieces) if tokens is None else tokens,
@@ -142,12 +143,14 @@ class Teller:
             lane=lane, id=piece.id, text=piece.text, seconds=seconds, vocab=self._vocab([piece])
         )
 
-    def first(self, step: Step, ttft: float) -> Iterator[Event]:
-        """The speculative lane's first token; what else its chunk holds is a round of its own."""
+    def first(self, step: Step, ttft: float, clock: float) -> Iterator[Event]:
+        """The speculative lane's first token; what else its chunk holds is a round of its own, at
+        the chunk's ``clock``.
+        """
         self.words.cut(step)
         yield self._prefill("spec", step.pieces[0], ttft)
         if rest := step.pieces[1:]:
-            yield from self.next(Step(rest), 0.0)
+            yield from self.next(Step(rest), clock)
 
     def next(self, step: Step, clock: float) -> Iterator[Event]:
         """The events of one round."""

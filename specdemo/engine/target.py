@@ -184,7 +184,7 @@ class Target(TreePasses):
                 f"Targets of type “{config.model_type}” are not supported yet ({error}); choose a"
                 " Llama, Mistral, Qwen2 or Qwen3 type model."
             ) from None
-        self.max_positions: int = config.max_position_embeddings
+        self.max_positions = min(config.max_position_embeddings, BUCKETS[-1])  # no text is longer
         self.head = Linear(self.head_weight, self.device, self.dtype, 8 if four_bits else 16)
         self.vocab_size = self.head_weight.shape[0]
         self.cos, self.sin = self._rotary(rotary)

@@ -23,6 +23,7 @@ from .hf_progress import no_progress_bars
 from .kinds import is_diffusion_lm
 from .pairs import Pair
 from .spread import AUTO, refuse_offloaded_ends, where
+from .target_config import quantized_as
 from .validate import check_target, finite
 
 DTYPES = {
@@ -34,6 +35,7 @@ DTYPES = {
     "float16": torch.float16,
 }
 
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 # tables that older checkpoints store and a model makes by itself
 BUFFERS = re.compile(r"inv_freq$|\.(attn|attention)\.(masked_)?bias$|position_ids$")
 
@@ -175,8 +177,11 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     except UserError:
         raise
     except Exception as error:  # of transformers and tokenizers, which have no class in common
+        why = first_line(error)
+        if not any((folder / name).exists() for name in TOKENIZERS):
+            why = "there is no tokenizer.json"
         raise UserError(
-            f"The target in {folder} cannot be read ({first_line(error)}); {_mend(folder)}."
+            f"The target in {folder} cannot be read ({why}); {_mend(folder)}."
         ) from None
     check_thinking(tokenizer, pair.thinking)
     prompt_ids(tokenizer, "?", pair.thinking)
@@ -218,6 +223,7 @@ def _model(
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # told below, with both shapes
                 **extra,
             )
         model, report = found
@@ -230,7 +236,16 @@ def _model(
     except UserError:
         raise
     except Exception as error:  # a config and weights that do not fit end in any of them
+        if kind := quantized_as(config):
+            raise UserError(
+                f"The target's weights in {folder} are quantized ({kind}) and cannot be read here"
+                f" ({first_line(error)}); name the checkpoint that they were made from, and --dtype"
+                " 4bit or 8bit for less memory."
+            ) from None
         raise _damaged(folder, first_line(error)) from None
+    if report["mismatched_keys"]:
+        name, there, asked = min(report["mismatched_keys"])
+        raise _damaged(folder, f"{name} is {list(there)} where config.json asks for {list(asked)}")
     if report["missing_keys"]:
         raise _damaged(folder, f"{min(report['missing_keys'])} is missing")
     _refuse_extra(report["unexpected_keys"], folder, config)

@@ -13,6 +13,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import UserError, shown
+from .target_config import check_fields
 
 MAX_BLOCK, MAX_RANK = 256, 4096  # slots of a block, inner width of a Markov head
 # what a drafter may have of these; more than any model there is
@@ -50,6 +51,7 @@ def check_target(config: Any, name: str) -> None:
             f"{name} keeps a recurrent state ({what}) that cannot forget rejected tokens; choose a"
             " target that only attends."
         )
+    check_fields(text, name)
 
 
 def _stateful(config: Any) -> bool:

@@ -33,7 +33,8 @@ def find_again(server: Server, name: Any, request: gr.Request) -> Iterator[Any]:
     if not isinstance(name, str) or not name:
         yield gr.skip()
         return
-    ticket, session = server.queue.find(name, session_of(request)), session_of(request)
+    session = session_of(request)
+    ticket = server.queue.find(name, session)
     if ticket is None:
         yield from _what_is_left(server, name)
         return
