@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +81,35 @@ def save_drafter(
             any.
         int8: matrices of our own layout as int8; DFlash's has none.
     """
-    folder = Path(folder)
+    if draft_vocab is None and is_dflash(net):
+        return write_folder(Path(folder), dflash_tensors(net), dflash_config(net.config), card)
+    tensors, config = stored_tensors(net, draft_vocab, int8), own_config(net)
+    return write_folder(Path(folder), tensors, config, card, SHARD_BYTES)
+
+
+def write_folder(
+    folder: Path,
+    tensors: dict[str, torch.Tensor],
+    config: dict[str, Any],
+    card: str,
+    shard_bytes: int = 5 * 10**9,
+    more: Callable[[Path], object] | None = None,
+) -> Path:
+    """Write a drafter to ``folder``, replacing what was there only once everything is written.
+
+    Args:
+        config: of config.json. card: Markdown for README.md. more: writes other files to the
+            folder it is given.
+    Raises:
+        UserError: it cannot be written.
+    """
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        if draft_vocab is None and is_dflash(net):
-            tensors, config = dflash_tensors(net), dflash_config(net.config)
-            save_torch_state_dict(dict(sorted(tensors.items())), part)
-        else:
-            tensors, config = stored_tensors(net, draft_vocab, int8), own_config(net)
-            save_torch_state_dict(dict(sorted(tensors.items())), part, max_shard_size=SHARD_BYTES)
+        save_torch_state_dict(dict(sorted(tensors.items())), part, max_shard_size=shard_bytes)
+        if more is not None:
+            more(part)
         (part / "config.json").write_text(
             json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8"
         )

@@ -51,7 +51,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
     place = pair.drafters.get(kind)
     if place:
         folder = drafter_folder(place)
-        raw = _read_config(folder)
+        raw = drafter_config(folder)
         net: Any = (
             read_diffusion_lm(folder, raw, loaded)
             if is_diffusion_lm(raw)
@@ -66,7 +66,7 @@ def load_drafter(pair: Pair, kind: str, loaded: Loaded) -> BlockDrafter | ArDraf
         why = (
             pair.blocked
             or "train one with “python -m specdemo train --kind "
-            + kind
+            + ("diffusion-lm" if kind == "diffusion" else kind)
             + "” or name it in models.yaml"
         )
         raise UserError(
@@ -107,7 +107,7 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     it is checked against that target and bound to it.
     """
     folder = Path(folder)
-    raw = _read_config(folder)
+    raw = drafter_config(folder)
     weights = read_weights(folder)
     config, weights = _config(raw, weights, folder, loaded)
     check_sizes(config, str(folder))
@@ -140,7 +140,12 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     return net
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def drafter_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a drafter folder.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
     try:
         raw = read_json(folder / "config.json")
     except OSError:
@@ -270,7 +275,7 @@ def check_drafter_files(pair: Pair) -> None:
     _, tokenizer = check_target_folder(target, pair)
     for place in pair.drafters.values():
         folder = find_drafter(place)
-        if folder is not None and not is_diffusion_lm(_read_config(folder)):
+        if folder is not None and not is_diffusion_lm(drafter_config(folder)):
             _compare_tokenizers(folder, tokenizer)
 
 

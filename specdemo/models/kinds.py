@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from .language_model import is_language_model
 
-KindName = Literal["block", "markov", "vp", "mdlm", "streak", "ar"]
+KindName = Literal["block", "markov", "vp", "mdlm", "streak", "ar", "diffusion-lm"]
+RoleName = Literal["block", "vp", "mdlm", "streak", "ar", "diffusion"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class DrafterKind:
         streak_from: share of the training budget after which the loss is the streak; 1 = never.
         learning_rate: peak, from random weights or the target's layers.
         finetune_rate: peak, from a finished drafter.
-        bundle_share: share of the minutes that ``training.bundle`` gives it.
+        bundle_share: share of the minutes that ``training.bundle`` gives it; 0: none is trained.
         starts_from: kinds whose drafter it may start from in a bundle, the best first.
         role: the key under ``drafters:`` in models.yaml that its drafter is used as.
     """
@@ -39,7 +40,7 @@ class DrafterKind:
     finetune_rate: float
     bundle_share: float
     starts_from: tuple[KindName, ...]
-    role: KindName
+    role: RoleName
 
 
 # in the order in which a bundle trains them
@@ -120,16 +121,27 @@ DRAFTER_KINDS: dict[str, DrafterKind] = {
             starts_from=(),
             role="ar",
         ),
+        DrafterKind(
+            name="diffusion-lm",
+            purpose=(
+                "is a masked diffusion language model of its own, which reads the text's tokens and"
+                " nothing of the target"
+            ),
+            block_shares=(0.5, 0.0, 0.5),
+            streak_from=1.0,
+            learning_rate=3e-4,
+            finetune_rate=1e-4,
+            bundle_share=0.0,
+            starts_from=(),
+            role="diffusion",
+        ),
     )
 }
 
-# the kinds that models.yaml may name under ``drafters:`` (a Markov head belongs to its block):
-# those that are trained here, and ``diffusion``, a stand-alone diffusion language model. What kind
-# of network one is follows from its files.
-ROLES: tuple[str, ...] = (
-    *dict.fromkeys(kind.role for kind in DRAFTER_KINDS.values()),
-    "diffusion",
-)
+# the kinds that models.yaml may name under ``drafters:`` (a Markov head belongs to its block; a
+# stand-alone diffusion language model is ``diffusion``). What kind of network one is follows from
+# its files.
+ROLES: tuple[str, ...] = tuple(dict.fromkeys(kind.role for kind in DRAFTER_KINDS.values()))
 
 # where a pair names no drafter of a kind, which of its others do the same work, the best first
 INSTEAD: dict[str, tuple[str, ...]] = {

@@ -26,6 +26,7 @@ from .data import read_corpus, write_shard
 from .train import add_arguments, train_main
 
 LIMIT = 64 * 2**20
+KINDS = tuple(name for name, kind in DRAFTER_KINDS.items() if kind.bundle_share)
 
 
 def pack(
@@ -62,9 +63,9 @@ def pack(
         json.dumps({**text.about, "row": keep.tokens.shape[1]})
     )
     for kind, folder in (drafters or {}).items():
-        if kind not in DRAFTER_KINDS or not (folder / "config.json").is_file():
+        if kind not in KINDS or not (folder / "config.json").is_file():
             raise UserError(
-                f"--drafter {kind}={folder} is not a kind ({', '.join(DRAFTER_KINDS)}) and a"
+                f"--drafter {kind}={folder} is not a kind ({', '.join(KINDS)}) and a"
                 " drafter folder."
             )
         shutil.copytree(folder, out / "drafters" / kind)
@@ -88,7 +89,7 @@ def train_all(
     out: Path,
     minutes: float,
     extra: list[str],
-    kinds: Collection[str] = tuple(DRAFTER_KINDS),
+    kinds: Collection[str] = KINDS,
 ) -> None:
     """Train the planned kinds one after another; a kind whose folder holds a checkpoint goes on, a
     finished one is left alone.
@@ -174,7 +175,7 @@ def command() -> argparse.ArgumentParser:
     train_parser.add_argument("--bundle", type=Path, required=True)
     train_parser.add_argument("--out", type=Path, required=True)
     train_parser.add_argument("--minutes", type=float, default=9.0)
-    kinds = list(DRAFTER_KINDS)
+    kinds = list(KINDS)
     train_parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
     return parser
 

@@ -26,6 +26,8 @@ def has_compiler() -> bool:
 
 def worth_compiling(settings: Settings) -> bool:
     """Whether a run is long enough for it, and there is a compiler."""
+    if settings.kind == "diffusion-lm":  # its texts are of many lengths
+        return False
     long = settings.steps >= LEAST_STEPS if settings.steps else settings.minutes >= LEAST_MINUTES
     return long and has_compiler()
 

@@ -46,6 +46,9 @@ def step_flops(target: Any, net: Any, settings: Settings, vocab_size: int, lengt
             + soft
             + (2 * body / settings.reuse if settings.mix else 0)
         )
+    if settings.kind == "diffusion-lm":  # about half of a row is masked; a block is less
+        frozen = 4 if net.config.lora_rank else 6
+        return tokens * settings.anchors * (frozen * layers + 0.25 * 6 * vocab_size * width)
     lengths = settings.lengths or (net.block_size,)
     rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
     context = net.fc.weight.numel() + sum(
@@ -74,13 +77,11 @@ def memory_bytes(target: Any, net: Any, settings: Settings, vocab_size: int, len
     )
     fixed = loaded + sum(12 * p.numel() for p in net.parameters() if p.requires_grad)
     c = net.config
-    rows = settings.batch * (
-        length
-        if settings.kind == "ar"
-        else settings.anchors * max(settings.lengths or (net.block_size,))
-    )
-    # probabilities of a block's slots over their row, in bf16
-    seen = 0 if settings.kind == "ar" else 2 * c.num_attention_heads * length
+    blocks = settings.anchors * max(settings.lengths or (getattr(net, "block_size", 1),))
+    each = {"ar": length, "diffusion-lm": settings.anchors * length}.get(settings.kind, blocks)
+    rows = settings.batch * each
+    # probabilities of a block's slots over their row, in bf16; others never hold them whole
+    seen = 0 if settings.kind in ("ar", "diffusion-lm") else 2 * c.num_attention_heads * length
     row = len(net.layers) * (
         24 * 4 * c.hidden_size
         + 10 * c.intermediate_size

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from .diffusion_net import DiffusionNet
 from .markov import Chain
 from .objectives import ROW_MULTIPLE, chunk_rows, pad_rows
 from .overlap import Overlap
@@ -155,13 +156,19 @@ class Evaluator:
         row's end), masks. ``A`` is padded to a whole step.
         """
         B, L, A = self.depth + 1, len(tokens), len(anchors)
-        anchors = torch.cat((anchors, anchors[-1:].expand(-A % ROW_MULTIPLE)))
+        if not isinstance(self.net, DiffusionNet):  # whose every block is a text
+            anchors = torch.cat((anchors, anchors[-1:].expand(-A % ROW_MULTIPLE)))
         slots = torch.arange(B, device=tokens.device)
         where = (anchors[:, None] + slots)[None]
         truth = torch.where(where < L, tokens[where.clamp(max=L - 1)], -1)
         ids, masked = truth.clamp(min=0), slots.expand(truth.shape) > revealed
         with self._autocast():
-            hidden = packed_blocks(self.net, self.embedding, features, ids, masked, anchors[None])
+            if isinstance(self.net, DiffusionNet):
+                hidden = self.net.fill(tokens[None], ids, masked, anchors[None])
+            else:
+                hidden = packed_blocks(
+                    self.net, self.embedding, features, ids, masked, anchors[None]
+                )
         return hidden[0], ids[0], truth[0], masked[0]
 
     @torch.no_grad()

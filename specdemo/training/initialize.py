@@ -19,6 +19,8 @@ from ..models.drafters import read_drafter
 from ..models.load import Loaded
 from . import checkpoint
 from .data import Corpus, draft_vocabulary
+from .diffusion_net import DiffusionNet
+from .diffusion_start import initial_diffusion, mask_of, resumed_diffusion
 from .markov import with_head
 from .options import DRAFT_VOCAB, STARTS
 
@@ -270,7 +272,7 @@ def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
 
 def initial_network(
     loaded: Loaded, rows: Corpus, args: argparse.Namespace
-) -> tuple[ArDrafter | BlockDrafter, str]:
+) -> tuple[ArDrafter | BlockDrafter | DiffusionNet, str]:
     """The network before the first step, on the CPU, and one phrase about its beginning.
 
     Args:
@@ -289,6 +291,8 @@ def initial_network(
             loaded.eos_ids,
             np.bincount(rows.tokens.ravel()),
         )
+    if kind == "diffusion-lm":
+        return initial_diffusion(loaded, rows, args, mask_of(loaded.tokenizer, mask or 0))
     new = args.start in STARTS or not (Path(args.start) / "config.json").exists()
     size = args.draft_vocab
     if size < 0:
@@ -331,13 +335,15 @@ def trained_window(row: int) -> int:
     return max(1, row * 3 // 4)
 
 
-def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDrafter:
+def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDrafter | DiffusionNet:
     """A network of the checkpoint's shape, whose weights :meth:`.trainer.Trainer.resume` brings.
 
     Args:
         state: of the checkpoint in ``folder``.
     """
     kind = state["settings"]["kind"]
+    if kind == "diffusion-lm":
+        return resumed_diffusion(state["config"])
     cls: Any
     form: Any
     cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)

@@ -29,7 +29,8 @@ def write_card(facts: dict[str, Any]) -> str:
 
 def _training_table(facts: dict[str, Any]) -> list[str]:
     s = facts["settings"]
-    unit, lengths = "answer tokens" if s["kind"] == "ar" else "blocks", s.get("lengths") or ()
+    unit = {"ar": "answer tokens", "diffusion-lm": "texts"}.get(s["kind"], "blocks")
+    lengths = s.get("lengths") or ()
     of_lengths = (
         f" of {', '.join(map(str, sorted(set(lengths))))} slots (drawn from"
         f" {' '.join(map(str, lengths))})"
@@ -38,7 +39,12 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
     )
     rows = {
         "parameters": (
-            f"{facts['parameters'] / 1e6:.1f} M beside the target's own embedding and head"
+            f"{facts['parameters'] / 1e6:.1f} M"
+            + (
+                ", embedding and head among them"
+                if s["kind"] == "diffusion-lm"
+                else " beside the target's own embedding and head"
+            )
         ),
         "started from": facts["start"],
         "data": (
@@ -74,7 +80,8 @@ def _recipe(s: dict[str, Any]) -> str:
     start = kind.streak_from if s["streak_from"] < 0 else s["streak_from"]
     parts = [f"cross-entropy, loss {s['loss']}"] if start > 0 else []
     if start < 1:
-        exact = f", exact from {100 * s['exact_from']:g} %" if kind.name == "streak" else ""
+        paper = kind.name in ("streak", "diffusion-lm")
+        exact = f", exact from {100 * s['exact_from']:g} %" if paper else ""
         parts.append(f"streak from {100 * start:g} % of the budget on{exact}")
     decay = f"{s['gamma_d']:g}" if s["gamma_d"] else "by block size"
     return (

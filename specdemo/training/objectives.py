@@ -145,8 +145,9 @@ class _RowScore(torch.autograd.Function):
     """Per row: (1 - mix)·log q(label) + mix·Σ P·log q, with its gradient found in the same sweep
     over chunks of rows.
 
-    The head is frozen, so row r's gradient is one vector, ``(y - q) @ head``, kept as ``[R, H]``:
-    two matrix products in all and never more than ``chunk`` rows of logits alive.
+    Row r's gradient is one vector, ``(y - q) @ head``, kept as ``[R, H]``: two matrix products in
+    all and never more than ``chunk`` rows of logits alive. Most heads are frozen; the gradient of
+    one that is trained takes a second sweep.
     """
 
     @staticmethod
@@ -157,14 +158,32 @@ class _RowScore(torch.autograd.Function):
             goal = teacher[rows] if mix > 0 else None
             parts.append(scorer(hidden[rows], head, labels[rows], goal, mix))
         score, sure, hit, slope = (torch.cat(part) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(slope.to(hidden.dtype))
+        trained = (hidden, head, labels) if ctx.needs_input_grad[1] else ()
+        ctx.save_for_backward(slope.to(hidden.dtype), *trained)
+        ctx.chunk = chunk
         ctx.mark_non_differentiable(sure, hit)
         return score, sure, hit
 
     @staticmethod
     def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
-        (slope,) = ctx.saved_tensors
-        return (grad[:, None] * slope).to(slope.dtype), None, None, None, None, None, None
+        slope, *trained = ctx.saved_tensors
+        head_slope = _head_slope(*trained, grad, ctx.chunk) if trained else None
+        return (grad[:, None] * slope).to(slope.dtype), head_slope, None, None, None, None, None
+
+
+def _head_slope(
+    hidden: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, grad: torch.Tensor, chunk: int
+) -> torch.Tensor:
+    """``[Vd, H]``: Σ_r grad_r·(y_r − q_r) ⊗ hidden_r, of hard labels."""
+    total = torch.zeros_like(head, dtype=torch.float32)
+    for at in range(0, len(hidden), chunk):
+        rows = slice(at, at + chunk)
+        states, label = hidden[rows].to(head.dtype), labels[rows, None]
+        share = -(states @ head.T).float().softmax(-1)
+        share.scatter_add_(1, label.clamp(min=0), torch.ones_like(label, dtype=share.dtype))
+        share *= grad[rows, None] * (label >= 0)
+        total += (share.to(head.dtype).T @ states).float()
+    return total.to(head.dtype)
 
 
 def row_scores(
@@ -180,7 +199,8 @@ def row_scores(
     logits.
 
     Args:
-        hidden: ``[R, H]`` drafter states. head: ``[Vd, H]`` frozen rows of the target's head.
+        hidden: ``[R, H]`` drafter states. head: ``[Vd, H]`` rows of the target's head, frozen, or
+            of the drafter's own, which may be trained with hard labels.
         labels: ``[R]`` index into the *draft* vocabulary, -1 = not in it (score 0, no gradient;
             :func:`streak_loss` makes it a failure).
         teacher: ``[R, H]`` the target's own last states for those tokens, if ``mix`` > 0. Its
@@ -193,6 +213,8 @@ def row_scores(
     """
     if mix > 0 and teacher is None:
         raise ValueError("soft labels need the target's states")
+    if mix > 0 and head.requires_grad:
+        raise ValueError("soft labels are those of a frozen head")
     rows, teacher = len(hidden), None if teacher is None else pad_rows(teacher)
     score, sure, hit = _RowScore.apply(
         pad_rows(hidden), head, pad_rows(labels, -1), teacher, float(mix), chunk, scorer

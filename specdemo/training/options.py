@@ -15,12 +15,11 @@ from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
 from .compiling import worth_compiling
 from .markov import RANK
-from .recipes import LABELS, add_loss_options, apply_preset, check_recipe
+from .recipes import LABELS, SHAPES, add_loss_options, add_rate_options, apply_preset, check_recipe
 from .settings import Settings
 
 # what --start takes besides a drafter folder
 STARTS = ("random", "target-layers")
-SHAPES = ("own", "dflash")  # of a block drafter's layers
 DRAFT_VOCAB = 16384  # tokens that a drafter of our own shape may propose
 # options that a resumed run keeps; asking for another value is refused
 KEPT = (
@@ -46,10 +45,11 @@ KEPT = (
     "start",
     "draft_vocab",
     "rank",
+    "lora_rank",
     "shape",
 )
 # those of them that stand neither in the checkpoint's settings nor in its config
-GIVEN = ("start", "draft_vocab", "rank")
+GIVEN = ("start", "draft_vocab", "rank", "lora_rank")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_run_options(parser.add_argument_group("the run"))
     _add_drafter_options(parser.add_argument_group("the drafter"))
     add_loss_options(parser.add_argument_group("blocks and loss"))
-    _add_rate_options(parser.add_argument_group("learning rate"))
+    add_rate_options(parser.add_argument_group("learning rate"))
     _add_evaluation_options(parser.add_argument_group("evaluation"))
 
 
@@ -148,21 +148,27 @@ def _add_reading_options(group: argparse._ArgumentGroup) -> None:
 
 def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--start", default="target-layers", help="drafter folder, `target-layers` or `random`"
+        "--start",
+        default="target-layers",
+        help=("drafter folder (kind diffusion-lm: such a model's), `target-layers` or `random`"),
     )
     group.add_argument(
         "--shape",
         choices=SHAPES,
         help=(
-            "own, or dflash: as DFlash publishes it, which vLLM, SGLang and llama.cpp load"
-            " (default: own, or that of the --start folder)"
+            "own, or dflash: as DFlash publishes it, which vLLM, SGLang and llama.cpp load; kind"
+            " diffusion-lm: a2d, or dream, whose rows speak about the next position (default: own,"
+            " a2d, or that of the --start folder)"
         ),
     )
     group.add_argument(
         "--layers",
         type=int,
         default=0,
-        help="drafter layers (default 4, or those of the --start folder)",
+        help=(
+            "drafter layers (default 4, or those of the --start folder; kind diffusion-lm: the"
+            " target's)"
+        ),
     )
     group.add_argument(
         "--block-size",
@@ -177,6 +183,15 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
         help=f"inner width of a new Markov head (kind markov; default {RANK})",
     )
     group.add_argument(
+        "--lora-rank",
+        type=int,
+        default=0,
+        help=(
+            "kind diffusion-lm: train adapters of this rank alone (LoRA, by the package peft),"
+            " merged into the weights that are written; 0 = all weights"
+        ),
+    )
+    group.add_argument(
         "--draft-vocab",
         type=int,
         default=-1,
@@ -184,35 +199,6 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
             f"how many of the target's most used tokens may be drafted; 0 = all (default:"
             f" {DRAFT_VOCAB}, or all with --shape dflash)"
         ),
-    )
-
-
-def _add_rate_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--lr",
-        type=float,
-        default=0.0,
-        help=(
-            "peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak, 1.5e-3"
-            " for markov)"
-        ),
-    )
-    group.add_argument(
-        "--decay-from",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help=(
-            "share of the budget up to which the learning rate stays at its peak (default: it falls"
-            " from the warm-up on; a resumed run may have another)"
-        ),
-    )
-    group.add_argument(
-        "--average",
-        type=float,
-        default=0.0,
-        metavar="DECAY",
-        help="evaluate and write a moving average of the weights, as 0.999 (default: none)",
     )
 
 
@@ -254,10 +240,10 @@ def settings_of(args: argparse.Namespace, on_gpu: bool) -> Settings:
         kind=kind,
         minutes=args.minutes,
         steps=args.steps,
-        batch=args.batch or (64 if on_gpu else 4 if kind == "ar" else 2),
-        anchors=args.anchors,
+        batch=args.batch or (64 if on_gpu else 4 if kind in ("ar", "diffusion-lm") else 2),
+        anchors=args.anchors or (1 if kind == "diffusion-lm" else 48),
         lr=args.lr or (about.learning_rate if args.start in STARTS else about.finetune_rate),
-        mix=LABELS[args.labels],
+        mix=LABELS[args.labels or ("hard" if kind == "diffusion-lm" else "mix")],
         shares=tuple(args.shares),
         beta=args.beta,
         gamma_d=args.gamma_d,
@@ -291,6 +277,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "draft_vocab": (-1, 10**9),
     "batch": (0, 10**6),
     "anchors": (1, 10**6),
+    "lora_rank": (0, 1024),
     "lr": (0, 1),
     "eval_rows": (1, 10**6),
     "streak_from": (-1, 1),
@@ -311,7 +298,8 @@ def check_ranges(args: argparse.Namespace) -> None:
     """
     apply_preset(args, defaults())
     for name, (low, high) in LIMITS.items():
-        if not low <= (value := getattr(args, name)) <= high:  # NaN is never between them
+        value = getattr(args, name)
+        if value is not None and not low <= value <= high:  # NaN is never between them
             raise UserError(
                 f"--{name.replace('_', '-')} must be from {low:,} to {high:,}, not {shown(value)}."
             )
@@ -331,6 +319,8 @@ def check_ranges(args: argparse.Namespace) -> None:
 
 def shape_name(config: dict[str, Any]) -> str:
     """Which of :data:`SHAPES` a drafter's config has."""
+    if config.get("layout") in SHAPES:
+        return config["layout"]
     return SHAPES[all(config.get(name) == value for name, value in FORM.items())]
 
 

@@ -16,6 +16,8 @@ from ..errors import UserError
 from ..models.kinds import DRAFTER_KINDS
 from .settings import LOSSES, Settings
 
+# of a block drafter's layers; of a stand-alone diffusion language model
+SHAPES = ("own", "dflash", "a2d", "dream")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 
 
@@ -27,11 +29,18 @@ class Preset:
         options: values of options of ``train`` that are left at their defaults.
         beyond: what the paper does besides that is not done here, for the command's output.
         temperatures: the corpus it needs, None = any.
+        alone: ``beyond`` where the drafter is a stand-alone diffusion language model, as the
+            paper's is; None: it is not for such a model.
     """
 
     options: dict[str, Any]
     beyond: str
     temperatures: tuple[float, ...] | None = None
+    alone: str | None = None
+
+    def says(self, kind: str | None) -> str:
+        """What the paper does beyond a run of ``kind``."""
+        return self.alone if kind == "diffusion-lm" and self.alone else self.beyond
 
 
 PRESETS: dict[str, Preset] = {
@@ -72,19 +81,24 @@ PRESETS: dict[str, Preset] = {
             "labels": "hard",
         },
         "the paper's network stands alone and masks whole texts; here it reads the target's states"
-        " and masks blocks",
+        " and masks blocks (--kind diffusion-lm does as the paper)",
+        alone="the paper trains a diffusion transformer from random weights on whole texts; here"
+        " the prompts are never masked",
     ),
     "specdiff2": Preset(
         {
             "kind": "streak",
+            "shares": [1.0, 0.0, 0.0],
             "exact_from": 0.0,
             "streak_from": 0.0,
             "labels": "hard",
             "lr": 2e-5,
         },
-        "the paper tunes a drafter of 7 B parameters with LoRA for up to 60 thousand steps at every"
-        " offset of the text",
+        "the paper tunes a stand-alone drafter of 7 B parameters with LoRA for up to 60 thousand"
+        " steps at every offset of the text (--kind diffusion-lm --lora-rank R is nearer to it)",
         temperatures=(1.0,),
+        alone="the paper tunes a drafter of 7 B parameters, with LoRA (--lora-rank), for up to 60"
+        " thousand steps at every offset of the text",
     ),
 }
 
@@ -110,17 +124,23 @@ def add_loss_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--labels",
         choices=LABELS,
-        default="mix",
-        help="true tokens, the target's distribution, or half of each",
+        help=(
+            "true tokens, the target's distribution, or half of each (default mix; hard for kind"
+            " diffusion-lm)"
+        ),
     )
     _add_streak_options(group)
     group.add_argument(
         "--batch",
         type=int,
         default=0,
-        help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar 64 and 4)",
+        help="sequences a step (default: 64 on a GPU, 2 on a CPU; ar and diffusion-lm 64 and 4)",
     )
-    group.add_argument("--anchors", type=int, default=48, help="blocks a sequence")
+    group.add_argument(
+        "--anchors",
+        type=int,
+        help="blocks a sequence (default 48; 1 for kind diffusion-lm, which reads a text for each)",
+    )
 
 
 def _add_block_options(group: argparse._ArgumentGroup) -> None:
@@ -183,9 +203,39 @@ def _add_streak_options(group: argparse._ArgumentGroup) -> None:
         default=Settings().exact_from,
         metavar="SHARE",
         help=(
-            "kind streak: share of the budget after which the streak is the paper's Eq. 6, the"
-            " detached form before (default %(default)g)"
+            "kinds streak and diffusion-lm: share of the budget after which the streak is the"
+            " paper's Eq. 6, the detached form before (default %(default)g)"
         ),
+    )
+
+
+def add_rate_options(group: argparse._ArgumentGroup) -> None:
+    """The options about the learning rate."""
+    group.add_argument(
+        "--lr",
+        type=float,
+        default=0.0,
+        help=(
+            "peak learning rate (default 6e-4; 3e-4 from a drafter folder, 1e-4 for streak, 1.5e-3"
+            " for markov)"
+        ),
+    )
+    group.add_argument(
+        "--decay-from",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help=(
+            "share of the budget up to which the learning rate stays at its peak (default: it falls"
+            " from the warm-up on; a resumed run may have another)"
+        ),
+    )
+    group.add_argument(
+        "--average",
+        type=float,
+        default=0.0,
+        metavar="DECAY",
+        help="evaluate and write a moving average of the weights, as 0.999 (default: none)",
     )
 
 
@@ -197,8 +247,10 @@ def apply_preset(args: argparse.Namespace, defaults: argparse.Namespace) -> None
     """
     if not args.preset:
         return
-    options = PRESETS[args.preset].options
-    if args.kind not in (None, options["kind"]):
+    preset = PRESETS[args.preset]
+    options = preset.options
+    alone = args.kind == "diffusion-lm" and preset.alone is not None
+    if args.kind not in (None, options["kind"]) and not alone:
         raise UserError(
             f"--preset {args.preset} trains a drafter of kind {options['kind']}, not {args.kind};"
             " leave one of them out."
@@ -232,8 +284,45 @@ def check_recipe(args: argparse.Namespace) -> None:
     if not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise UserError("--shares are three numbers from 0 to 1 whose sum is 1.")
     if kind.name in ("ar", "markov", "streak") and args.loss != "weighted":
-        raise UserError(f"--loss {args.loss} is for kinds block, vp and mdlm; leave it out.")
+        raise UserError(
+            f"--loss {args.loss} is for kinds block, vp, mdlm and diffusion-lm; leave it out."
+        )
+    _check_alone(args, kind.name, shares)
     if args.loss == "nelbo" and shares != (0.0, 0.0, 1.0):
         raise UserError("--loss nelbo is a bound for random masks alone; add --shares 0 0 1.")
     if args.loss == "nelbo" and args.inverse_t:
         raise UserError("--loss nelbo weighs by 1/t already; leave --inverse-t out.")
+
+
+def _check_alone(args: argparse.Namespace, kind: str, shares: tuple[float, ...]) -> None:
+    """Raises UserError: an option is for stand-alone diffusion language models only, or not for
+    them.
+    """
+    alone, shapes = kind == "diffusion-lm", SHAPES[2:]
+    if args.shape is not None and alone != (args.shape in shapes):
+        raise UserError(
+            f"--shape {args.shape} is for {'block drafters' if alone else 'kind diffusion-lm'};"
+            f" choose {' or '.join(shapes if alone else SHAPES[:2])}, or leave it out."
+        )
+    if not alone:
+        if args.lora_rank:
+            raise UserError("--lora-rank is for --kind diffusion-lm; leave one of them out.")
+        return
+    for given, why in (
+        (args.draft_vocab > 0, "--draft-vocab: its head has all tokens"),
+        (args.rank, "--rank, a Markov head's; --lora-rank is the adapters'"),
+        (args.labels in ("soft", "mix"), f"--labels {args.labels}: its head is not the target's"),
+        (args.compile, "--compile: its texts are of many lengths"),
+    ):
+        if given:
+            raise UserError(f"--kind diffusion-lm has no {why}; leave it out.")
+    if args.lora_rank and args.start == "random":
+        raise UserError(
+            "--lora-rank adapts weights that know something; give --start a folder or"
+            " target-layers, or leave it out."
+        )
+    if 0 <= args.streak_from < 1 and shares[2]:
+        raise UserError(
+            "The streak is counted along blocks, and random masks are not in blocks here; add"
+            " --shares 1 0 0, and start from a run with random masks (--start)."
+        )

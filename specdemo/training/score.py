@@ -24,13 +24,16 @@ from ..console import phases
 from ..errors import UserError, as_user_errors, run_command
 from ..files import locked_output_dir
 from ..models.ar_drafter import ArDrafter
-from ..models.drafters import read_drafter
+from ..models.drafters import drafter_config, read_drafter
+from ..models.kinds import is_diffusion_lm
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
 from ..models.spread import one_device
 from . import checkpoint
 from .behind import behind_passages
 from .data import Corpus, read_corpus
+from .diffusion_net import DiffusionNet
+from .diffusion_start import finished_diffusion
 from .eval_text import corpus_passages
 from .evaluate import Evaluator, Passages
 from .initialize import resumed_network
@@ -51,21 +54,26 @@ class Candidate:
     state: dict[str, Any] | None
 
 
-def read_candidate(folder: Path, device: torch.device) -> Candidate:
+def read_candidate(folder: Path, loaded: Loaded) -> Candidate:
     """The drafter in ``folder``, or the one that the run in ``folder`` has come to.
 
     Raises:
         UserError: it is neither.
     """
     if (folder / "config.json").is_file():
-        drafter: Any = read_drafter(folder).float()
-        return Candidate(str(folder), drafter.to(device), None)
+        drafter: Any = (
+            finished_diffusion(folder, loaded)
+            if is_diffusion_lm(drafter_config(folder))
+            else read_drafter(folder).float()
+        )
+        return Candidate(str(folder), drafter.to(loaded.device), None)
     state, tensors = checkpoint.read(folder)
     net: Any = resumed_network(state, folder)
     net.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
     for name, weight in net.named_parameters():
         weight.data = tensors.get(f"average.{name}", weight.data)
-    return Candidate(str(folder), net.to(device).eval(), state)
+    net.tokenizer = loaded.tokenizer
+    return Candidate(str(folder), net.to(loaded.device).eval(), state)
 
 
 def rounds_by_row(
@@ -79,6 +87,8 @@ def rounds_by_row(
     vocab = None if net.draft_vocab is None else net.draft_vocab.long().to(loaded.device)
     head = loaded.model.get_output_embeddings().weight
     precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
+    if isinstance(net, DiffusionNet):
+        head = net.head
     head = head if vocab is None else head[vocab].contiguous()
     rows = [str(i) for i in range(len(passages.category))]
     kind = "ar" if isinstance(net, ArDrafter) else "block"
@@ -205,7 +215,7 @@ def score(args: argparse.Namespace) -> None:
     training, held_out = checked_split(loaded, read_corpus(args.corpus))
     if not len(held_out):
         raise UserError("The corpus is too small to hold rows out; write more.")
-    candidates = [read_candidate(folder, loaded.device) for folder in args.folders]
+    candidates = [read_candidate(folder, loaded) for folder in args.folders]
     for candidate in candidates if args.no_markov else ():
         candidate.net.markov = None
     scores: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from ..models.kinds import DRAFTER_KINDS
 from . import objectives
 from .compiling import compiled
 from .data import Batches, Corpus, blocks_of, choose_anchors
+from .diffusion_texts import text_loss
 from .kept import KeptReadings, rows_within
 from .markov import markov_loss
 from .packed import HiddenStateTaps, packed_blocks
@@ -78,6 +79,8 @@ class StepLoss:
         self.device = self.embedding.device
         head = target.get_output_embeddings().weight
         self.head = head if vocab_ids is None else head[vocab_ids.to(self.device)].contiguous()
+        if settings.kind == "diffusion-lm":
+            self.head = net.head
         self.chunk = objectives.chunk_rows(self.head)
         self.to_draft = torch.arange(head.shape[0])
         if vocab_ids is not None:
@@ -85,10 +88,10 @@ class StepLoss:
                 0, vocab_ids.cpu(), torch.arange(len(vocab_ids))
             )
         self.precision = torch.bfloat16 if head.dtype == torch.bfloat16 else None
-        # hard labels of an autoregressive drafter need nothing of the target
+        # hard labels of a drafter that reads the text alone need nothing of the target
         self.taps = (
             None
-            if settings.kind == "ar" and settings.mix == 0
+            if settings.kind in ("ar", "diffusion-lm") and settings.mix == 0
             else HiddenStateTaps(target, getattr(net, "layer_ids", ()))
         )
         self.kept_bytes = 0  # of what the target said, at most
@@ -122,7 +125,7 @@ class StepLoss:
 
     def __call__(self, step: int, progress: float) -> StepResult:
         """The loss of step ``step``, when the share ``progress`` of the budget is used."""
-        kinds = {"ar": self.ar, "markov": self.markov}
+        kinds = {"ar": self.ar, "markov": self.markov, "diffusion-lm": self.texts}
         return kinds.get(self.settings.kind, self.block)(step, progress)
 
     # -- drawing on the CPU ------------------------------------------------------------------------
@@ -185,7 +188,8 @@ class StepLoss:
             return x
         return x.pin_memory().to(self.device, non_blocking=True)
 
-    def _autocast(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
+        """The precision of a pass, as a context."""
         return torch.autocast(self.device.type, self.precision, enabled=self.precision is not None)
 
     def _fill(
@@ -194,7 +198,7 @@ class StepLoss:
         """The drafter's states ``[N, A, B, H]`` and the target's last states ``[N, L, H]``."""
         assert self.readings is not None
         features, last = self.readings.of(batch.rows, ids)
-        with self._autocast():
+        with self.autocast():
             hidden = self.blocks(
                 self.net,
                 self.embedding,
@@ -205,12 +209,24 @@ class StepLoss:
             )
         return hidden, last
 
-    def block(self, step: int, progress: float) -> StepResult:
-        """Weighted cross-entropy, or the streak in the last part of the budget."""
+    def streak_at(self, progress: float) -> tuple[bool, bool]:
+        """Whether the loss is the streak, and whether in its exact form, when the share
+        ``progress`` of the budget is used.
+        """
         s = self.settings
         streak_from = DRAFTER_KINDS[s.kind].streak_from if s.streak_from < 0 else s.streak_from
         streak = progress >= streak_from
-        exact = streak and s.kind == "streak" and progress >= s.exact_from
+        paper = s.kind in ("streak", "diffusion-lm")
+        return streak, streak and paper and progress >= s.exact_from
+
+    def texts(self, step: int, progress: float) -> StepResult:
+        """The loss of a stand-alone diffusion language model, see :mod:`.diffusion_texts`."""
+        return StepResult(*text_loss(self, step, *self.streak_at(progress)))
+
+    def block(self, step: int, progress: float) -> StepResult:
+        """Weighted cross-entropy, or the streak in the last part of the budget."""
+        s = self.settings
+        streak, exact = self.streak_at(progress)
 
         # 1) Draw the blocks; the streak needs every slot, cross-entropy those with a weight.
         batch = self.draw_blocks(step)
@@ -309,7 +325,7 @@ class StepLoss:
         keep_cpu = (labels >= 0).nonzero(as_tuple=True)
         keep = tuple(self.to_device(k) for k in keep_cpu)
         picked, ids = self.to_device(labels[keep_cpu]), self.to_device(tokens)
-        with self._autocast():
+        with self.autocast():
             hidden = self.read_net(F.embedding(ids, self.embedding).float())
         teacher = None
         if self.readings is not None:  # soft labels

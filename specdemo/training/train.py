@@ -22,6 +22,8 @@ from ..prompts import Prompt, load_prompts
 from . import checkpoint
 from .curve import draw
 from .data import Corpus, read_corpus, split
+from .diffusion_net import DiffusionNet
+from .diffusion_start import save_diffusion
 from .estimate import estimate, matrix_speed, step_flops
 from .eval_text import corpus_passages, written_passages
 from .evaluate import Evaluator, Passages
@@ -158,6 +160,7 @@ def make_trainer(
     else:
         net, start = initial_network(loaded, rows, args)
     net.to(loaded.device)
+    net.tokenizer = loaded.tokenizer  # written beside a drafter that stands alone
     if settings.lengths and max(settings.lengths) > net.block_size:
         raise UserError(
             f"--lengths must not be above the block size of this drafter, {net.block_size}; lower"
@@ -206,7 +209,15 @@ def write_step(trainer: Trainer, out: Path) -> None:
     """
     kind = trainer.settings.kind
     card = f"# Drafter of kind {kind} after {trainer.step} steps\n\nNot evaluated."
-    save_drafter(trainer.net, out / "steps" / f"{trainer.step:07d}", card)
+    save(trainer.net, out / "steps" / f"{trainer.step:07d}", card)
+
+
+def save(net: Any, folder: Path, card: str) -> None:
+    """Write ``net`` in the layout of its kind."""
+    if isinstance(net, DiffusionNet):
+        save_diffusion(net, folder, card)
+    else:
+        save_drafter(net, folder, card)
 
 
 def write_drafter(
@@ -216,7 +227,7 @@ def write_drafter(
     marks the run as finished.
     """
     net.weights = f"{facts['settings']['kind']} weights"
-    save_drafter(net, folder, write_card(facts))
+    save(net, folder, write_card(facts))
     (folder / "curve.svg").write_text(draw(curve), encoding="utf-8")
     (folder / "training.json").write_text(
         json.dumps({"facts": facts, "curve": curve}), encoding="utf-8"
@@ -249,7 +260,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
     corpus = read_corpus(args.corpus)
     check_corpus(args.preset, corpus.about)
     if args.preset:
-        print(f"Preset {args.preset}: {PRESETS[args.preset].beyond}.", flush=True)
+        print(f"Preset {args.preset}: {PRESETS[args.preset].says(args.kind)}.", flush=True)
     with phases() as say:
         loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     facts = train(loaded, corpus, args, out, prompts)

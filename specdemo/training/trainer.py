@@ -83,7 +83,8 @@ class Trainer:
             fused=True,
         )
         self.average = WeightAverage(net, settings.average) if settings.average else None
-        net.rope.inverse = net.rope.inverse.to(self.device)  # else every step copies it over
+        if rope := getattr(net, "rope", None):
+            rope.inverse = rope.inverse.to(self.device)  # else every step copies it over
         self.step, self.seconds, self.anchors_seen = 0, 0.0, 0
         self.curve: list[dict[str, Any]] = []
         self.evaluating = False  # whether an evaluation is under way
