@@ -87,3 +87,13 @@ def test_a_pair_that_runs_here_is_refused(tmp_path, capsys):
     command = ["load", "--pair", "smollm2-135m", "--suite", "x", "--out", str(tmp_path / "out")]
     assert main(command) == 1 and "one answer at a time" in capsys.readouterr().err
     assert main([*command, "--streams", "0,x"]) == 1
+
+
+def test_interrupted_it_reports_what_there_is_and_says_so(tmp_path, monkeypatch, capsys):
+    def some(*_):
+        yield level("ar", 1, 80.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specdemo.commands.load.measure_load", some)
+    assert loaded(tmp_path, monkeypatch, DRAFT)[0] == 130
+    assert "Stopped" in capsys.readouterr().err and (tmp_path / "out" / "load.json").is_file()

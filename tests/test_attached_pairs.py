@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import threading
 from pathlib import Path
 
@@ -158,3 +159,18 @@ def test_the_example_of_each_engine_is_an_entry(kind, tmp_path, capsys):
     assert pair.engine.kind == kind and pair.title == f"My model, served by {pair.engine.title}"
     assert (pair.size, pair.hardware) == ("on this machine", "this machine")
     assert "'a b'" in out and "{" + "model}" not in out
+
+
+def test_the_example_takes_any_name_and_no_odd_number(tmp_path, capsys):
+    assert main(["serve-example", "transformers", "--model", "a: {b} # c"]) == 0
+    out = capsys.readouterr().out
+    path = tmp_path / "pairs.yaml"
+    path.write_text("pairs:\n" + out[out.index("  mine:") :])
+    assert load_pairs(path)["mine"].engine.model == "a: {b} # c"
+    assert main(["serve-example", "vllm", "--drafter", 'x"y']) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "speculative-c" in line)
+    words = shlex.split(line)
+    config = json.loads(words[words.index("--speculative-config") + 1])
+    assert config == {"method": "dflash", "model": 'x"y', "num_speculative_tokens": 15}
+    assert main(["serve-example", "vllm", "--tokens", "0"]) == 1
+    assert "--tokens must be at least 1" in capsys.readouterr().err

@@ -1,18 +1,25 @@
 """Folders of targets that are damaged, as one's own may be: a sentence, never a traceback."""
 
 import json
+import os
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from test_models_load import pair_of
+from tiny_models import make_tiny_target
+from transformers import Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
 
+from specdemo.engine.load import make_engine
 from specdemo.engine.target import BUCKETS, Target
 from specdemo.errors import UserError
 from specdemo.models.load import load_target
-from specdemo.models.shapes import shape_of
+from specdemo.models.shapes import cache_values_of, shape_of
+from specdemo.training.initialize import check_form
+from specdemo.training.initialize import shape_of as shape_of_drafter
 
 
 @pytest.fixture
@@ -110,6 +117,36 @@ def test_weights_of_another_shape_are_named(damaged, capfd):
         said
     )
     assert not capfd.readouterr().err, "no table of the library beside the sentence"
+
+
+def test_a_pipe_is_not_waited_for(damaged):
+    (damaged / "model.safetensors").unlink()
+    os.mkfifo(damaged / "model.safetensors")
+    with pytest.raises(UserError, match="model.safetensors is no file"):
+        load_target(pair_of(damaged), "fp32", "cpu")
+
+
+def test_a_target_that_reads_too_little_to_be_checked(tiny_loaded):
+    model = make_tiny_target(max_position_embeddings=64)
+    with pytest.raises(UserError, match="reads at most 64 tokens"):
+        make_engine(replace(tiny_loaded, model=model))
+
+
+def test_no_drafter_is_trained_for_another_form():
+    sizes = {"vocab_size": 40, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 9}
+    config = GPT2Config(**sizes)
+    assert cache_values_of(config.to_dict()) == 2 * 2 * 8
+    with pytest.raises(UserError, match="type “gpt2” have no intermediate_size"):
+        check_form(GPT2LMHeadModel(config))
+    assert cache_values_of({}) == 0
+
+
+def test_layers_that_rotate_differently_give_a_drafter_one_rotation():
+    rotations = {"rope_type": "default", "rope_theta": 5.0}
+    config = Gemma3TextConfig(
+        rope_parameters={"full_attention": rotations, "sliding_attention": {}}
+    )
+    assert shape_of_drafter(config, 1)["rope_parameters"]["rope_theta"] == 5.0
 
 
 def test_quantized_weights_are_called_that(damaged):

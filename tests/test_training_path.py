@@ -71,6 +71,15 @@ def test_from_nothing_to_a_drafter_folder(target_folder, tmp_path, monkeypatch, 
     )
     with pytest.raises(UserError, match="other settings"):
         corpus_main(parsed(corpus_arguments, *common, "--rows", 64, "--seed", 1))
+    about = (corpus / "corpus.json").read_text()
+    for changes, words in (
+        ({"target": "Another"}, "another target"),
+        ({"written": "x"}, "damaged"),
+    ):
+        (corpus / "corpus.json").write_text(json.dumps(json.loads(about) | changes))
+        with pytest.raises(UserError, match=words):
+            corpus_main(parsed(corpus_arguments, *common, "--rows", 64))
+    (corpus / "corpus.json").write_text(about)
 
     out = tmp_path / "run"
     options = (

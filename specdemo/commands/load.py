@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_main(args: argparse.Namespace) -> int:
-    """Measure, print a table, write both files."""
+    """Measure, print a table, write both files; 130 where a person interrupted."""
     from ..models.pairs import get_pair
 
     levels = _levels(args.streams)
@@ -62,6 +62,7 @@ def load_main(args: argparse.Namespace) -> int:
         attached = attach(pair.id, pair.engine)
         print(SENT_ELSEWHERE, file=sys.stderr)
         found: list[Level] = []
+        code = 0
         try:
             for level in measure_load(attached, requests, levels):
                 found.append(level)
@@ -71,8 +72,9 @@ def load_main(args: argparse.Namespace) -> int:
             if not found:
                 raise
             print("Stopped; what was measured is reported.", file=sys.stderr)
+            code = 130
         _report(out, attached, args.max_new_tokens, found)
-    return 0
+    return code
 
 
 def _levels(text: str) -> list[int]:

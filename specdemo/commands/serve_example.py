@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import shlex
 
+from ..errors import UserError
 from ..models.served import KINDS, TITLES
 
 PORTS = (8000, 8001)
+PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # YAML takes it for text without quotes
 COMMANDS: dict[str, tuple[str, str]] = {
     "llama.cpp": (
         "llama-server -m {model} --host 127.0.0.1 --port {port} --metrics --slots -np 1",
@@ -61,9 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def serve_example_main(args: argparse.Namespace) -> int:
     """Print both commands and the lines for models.yaml."""
     model, drafter = shlex.quote(args.model), shlex.quote(args.drafter)
-    config = (
-        f'{{"method": "dflash", "model": "{args.drafter}",'
-        f' "num_speculative_tokens": {args.tokens}}}'
+    if args.tokens < 1:
+        raise UserError(f"--tokens must be at least 1, not {args.tokens}.")
+    config = json.dumps(
+        {"method": "dflash", "model": args.drafter, "num_speculative_tokens": args.tokens}
     )
     for what, command, port in zip(
         ("plain", "speculative"), COMMANDS[args.kind], PORTS, strict=True
@@ -88,5 +93,6 @@ def serve_example_main(args: argparse.Namespace) -> int:
     if COMMANDS[args.kind][1]:
         print(f"      speculative: http://127.0.0.1:{PORTS[1]}")
     else:
-        print(f"      model: {args.model}")
+        name = args.model if PLAIN.fullmatch(args.model) else json.dumps(args.model)
+        print(f"      model: {name}")
     return 0

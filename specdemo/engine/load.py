@@ -21,7 +21,7 @@ from .check_target import check_against
 from .cost import Measured
 from .engine import Engine
 from .general.check import check_general, own_logits, text_ids
-from .general.target import GeneralTarget
+from .general.target import GeneralTarget, max_positions
 from .graphs.load import make_rounds
 from .pace import Pace
 from .profile import Profile, ProfileFile
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..models.load import Loaded
     from ..models.pairs import Pair
 
+FEWEST = 96  # positions: the widest pass of a check, and some text before it
 _NOT_CAPTURED = "Passes through transformers' own model are not captured."
 
 
@@ -172,8 +173,13 @@ def _checked_target(
     """The fast step where it computes what the model does, else the general one.
 
     Raises:
-        UserError: neither does.
+        UserError: neither does, or it reads too few tokens to be checked.
     """
+    if (positions := max_positions(loaded.model.config)) < FEWEST:
+        raise UserError(
+            f"This target reads at most {positions} tokens, and its passes are checked with up to"
+            f" {FEWEST}; choose another target."
+        )
     four_bits = loaded.quantized == "int4"
     why = ("" if four_bits else where(loaded.model) or _in_bits(loaded)) or why_not_fast(
         loaded.model.config

@@ -168,8 +168,9 @@ def read_published(raw: dict[str, Any], weights: Weights, name: str) -> Publishe
     what = raw.get("architectures") or raw.get("model_type") or "a config.json without a model_type"
     raise UserError(
         f"{name} is no block drafter that SpecDemo knows ({shown(what)}); it reads DFlash,"
-        " DFlash 2, JetSpec, DSpark, the speculators format, and stand-alone diffusion language"
-        " models (docs/methods.md), so choose one of these."
+        " DFlash 2, JetSpec, DSpark, the speculators format, stand-alone diffusion language models,"
+        " and for ar-draft Llama, Mistral, Qwen2 and Qwen3 (docs/methods.md), so choose one of"
+        " these."
     )
 
 

@@ -189,6 +189,8 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     if not files:
         raise _damaged(folder, "there is no *.safetensors")
     for file in files:
+        if not file.is_file():  # to open a pipe would wait for ever
+            raise _damaged(folder, f"{file.name} is no file")
         try:
             with safe_open(file, "pt"):  # compares the file's length with what its header says
                 pass

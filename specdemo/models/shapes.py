@@ -37,6 +37,17 @@ def cache_values(layers: int, kv_heads: int, head_dim: int) -> int:
     return 2 * layers * kv_heads * head_dim
 
 
+def cache_values_of(config: Mapping[str, Any]) -> int:
+    """:func:`cache_values` of a target with this config, by whatever names its family has; 0 where
+    it does not say.
+    """
+    sizes = {key: _field(config, names) for key, names in NAMES.items()}
+    layers, hidden, heads = sizes["layers"], sizes["hidden"], sizes["heads"]
+    if not (layers and hidden and heads):
+        return 0
+    return cache_values(layers, sizes["kv_heads"] or heads, sizes["head_dim"] or hidden // heads)
+
+
 class Shape(BaseModel):
     """Sizes of a network.
 

@@ -20,11 +20,13 @@ import numpy as np
 import torch
 
 from ..console import phases
-from ..errors import UserError, as_user_errors
+from ..engine.general.target import max_positions
+from ..errors import UserError, as_user_errors, shown
 from ..files import atomic_write, locked_output_dir, read_json
 from ..models.chat import chat_options, prompt_ids
 from ..models.load import Loaded, load_target
 from ..models.pairs import get_pair
+from ..models.shapes import cache_values_of
 from ..models.spread import one_device
 from ..prompts import load_prompts
 from ..repetition import DEGENERATE, uniqueness
@@ -184,7 +186,7 @@ def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """``corpus.json`` of a corpus begun with the same settings, or a new one.
 
     Raises:
-        UserError: it is damaged, or of other settings.
+        UserError: it is damaged, of other settings, or written by another target.
     """
     about = {**wanted, "written": 0, "kept": 0, "seconds": 0.0}
     if not file.exists():
@@ -193,10 +195,18 @@ def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         # a corpus from before temperatures could be chosen says nothing about them
         stored = {"temperatures": list(TEMPERATURES), **read_json(file)}
         about = {**about, **stored}
+        whole = all(type(about[name]) is int for name in ("written", "kept"))
+        if not whole or not about["seconds"] >= 0:
+            raise ValueError
     except (ValueError, TypeError):
         raise UserError(
             f"{file} is damaged, so nothing can be added to that corpus; choose another --out."
         ) from None
+    if about["target"] != wanted["target"]:
+        raise UserError(
+            f"{file.parent} holds a corpus of another target ({shown(about['target'])}); choose"
+            " another --out."
+        )
     if any(about[name] != wanted[name] for name in ("row", "seed", "batch", "temperatures")):
         raise UserError(
             f"{file.parent} holds a corpus of other settings (length, seed, batch or temperatures);"
@@ -228,20 +238,9 @@ def _corpus(args: argparse.Namespace) -> int:
     on_gpu = str(loaded.device).startswith("cuda")
     batch = args.batch or (256 if on_gpu else 16)
     cfg = loaded.model.config.get_text_config()
-    if args.length > cfg.max_position_embeddings:
-        raise UserError(
-            f"This target reads at most {cfg.max_position_embeddings} tokens; lower --length."
-        )
-    head_dim = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
-    cache = (
-        2
-        * cfg.num_hidden_layers
-        * cfg.num_key_value_heads
-        * head_dim
-        * args.length
-        * batch
-        * loaded.model.dtype.itemsize
-    )
+    if args.length > (longest := max_positions(cfg)):
+        raise UserError(f"This target reads at most {longest} tokens; lower --length.")
+    cache = cache_values_of(cfg.to_dict()) * args.length * batch * loaded.model.dtype.itemsize
     print(
         f"{-(-args.rows // batch) * batch} rows of {args.length} tokens, {batch} at once; the cache"
         f" takes {cache / 2**30:.2f} GiB; time per shard shows after the first.",

@@ -33,6 +33,23 @@ def spread(count: int, first: int, last: int) -> list[int]:
     return sorted({round(first + i * (last - first) / max(count - 1, 1)) for i in range(count)})
 
 
+def check_form(target: Any) -> None:
+    """Refuse a target after whose layers no drafter can be shaped.
+
+    Raises:
+        UserError: its config or its decoder lacks what Llama's have.
+    """
+    config, needed = target.config.get_text_config(), "intermediate_size rms_norm_eps"
+    lacking = [n for n in needed.split() if not getattr(config, n, None)]
+    if not hasattr(target.get_decoder(), "layers"):
+        lacking.append("layers")
+    if lacking:
+        raise UserError(
+            "Drafters are trained for targets of Llama's form, and models of type"
+            f" “{config.model_type}” have no {lacking[0]}; choose another target."
+        )
+
+
 def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
     """The fields a drafter of ``layers`` layers shares with its target."""
     c = target_config
@@ -40,12 +57,14 @@ def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
         getattr(c, "rope_parameters", None)
         or {"rope_type": "default", "rope_theta": getattr(c, "rope_theta", 10000.0)}
     )
+    # where kinds of layers rotate differently, as those that see all
+    rope = dict(rope.get("full_attention") or rope)
     return {
         "hidden_size": c.hidden_size,
         "intermediate_size": c.intermediate_size,
         "num_hidden_layers": layers,
         "num_attention_heads": c.num_attention_heads,
-        "num_key_value_heads": c.num_key_value_heads,
+        "num_key_value_heads": getattr(c, "num_key_value_heads", None) or c.num_attention_heads,
         "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
         "rms_norm_eps": c.rms_norm_eps,
         "rope_parameters": rope,
@@ -278,6 +297,7 @@ def initial_network(
     Args:
         rows: training rows, which choose mask and draft vocabulary. args: of ``train``.
     """
+    check_form(loaded.model)
     kind, dflash = args.kind or "block", args.shape == "dflash"
     if kind == "markov" and args.start in STARTS:
         raise UserError(
