@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from scripted_engine import CAPTURES, ScriptedEngine, captured
 from test_attached import STOPPED, STREAMS, data_of, run, written
 from test_attached_failures import DRAFT, REFUSALS
@@ -42,3 +43,16 @@ def test_a_chat_of_which_nothing_is_told_but_text():
     sent = (d["choices"][0]["delta"].get("content", "") for d in data_of(NO_CLIENT) if d["choices"])
     assert done.spec_text == "".join(sent) and set(done.result["output_ids"]) == {-1}
     assert done.result["served"]["drafted"] is done.result["served"]["accepted"] is None
+
+
+@pytest.mark.parametrize("tokens", [[5], [5, 6, 7]])
+def test_an_answer_that_comes_in_one_chunk(tokens):
+    """What merges chunks on their way may merge all: the totals are still those of the events."""
+    timings = {"predicted_n": len(tokens), "predicted_ms": 250.0, "prompt_ms": 9.0}
+    chunk = {"content": "abc"[: len(tokens)], "tokens": tokens, "stop": False, "timings": timings}
+    last = {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "timings": timings}
+    lines = ["data: " + json.dumps(data) for data in (chunk, last)]
+    events = run("llama.cpp", plain=lines, speculative=lines)
+    assert parse_trace(dump_trace(events))[-1].to_dict() == events[-1].to_dict()
+    seconds = 0.25 if len(tokens) > 1 else 0.0
+    assert events[-1].result["spec"]["seconds"] == events[-1].result["ar"]["seconds"] == seconds
