@@ -17,7 +17,16 @@ from .events import (
     Verify,
 )
 from .lane_names import lane_names, same_settings
-from .totals import AgainstResult, ArTotals, ExactCheck, LaneTotals, RaceResult, Served, SpecTotals
+from .totals import (
+    UNRELIABLE,
+    AgainstResult,
+    ArTotals,
+    ExactCheck,
+    LaneTotals,
+    RaceResult,
+    Served,
+    SpecTotals,
+)
 
 STYLES = {
     "accepted": "bold blue",
@@ -36,10 +45,7 @@ LEGEND = {
 # The one-row kernel is named as the baseline where it beats the plain lane by more than this: two
 # runs of one and the same kernel differ by about 1 %.
 ONE_ROW_MARGIN = 1.03
-# A speed-up is unreliable where it and its prediction are this many times apart, as on the page
-# (figures.js): on a quiet machine either lane takes 0.96 to 1.07 of its predicted time. In fewer
-# rounds one pause decides it.
-UNRELIABLE = 1.3
+# In fewer rounds one pause decides a speed-up.
 MIN_ROUNDS = 3
 # Logits this near count as a tie: bfloat16 values from 16 to 32 are 0.125 apart, so kernels that
 # add in another order may swap them.

@@ -126,6 +126,23 @@ def test_a_machine_too_busy_to_measure_on_is_named(report, low, high, busy):
     assert ("Slower than plain decoding" in said) != busy, "nothing is concluded from such times"
 
 
+@pytest.mark.parametrize(
+    "measured, predicted, said",
+    [
+        (1.5, 1.2, ""),
+        (1.5, 1.1, "tree (1.50, predicted 1.10)"),
+        (0.3, 0.6, "tree (0.30, predicted 0.60)"),
+        (None, 1.0, ""),
+        (1.0, None, ""),
+    ],
+)
+def test_figures_far_from_their_prediction_are_called_unreliable(report, measured, predicted, said):
+    report["table"]["tree"]["all"] |= {"speedup": measured, "predicted": predicted}
+    report["table"]["block"]["all"] |= {"speedup": 1.0, "predicted": 1.0}
+    lines = [line for line in remarks(report) if line.startswith("Unreliable")]
+    assert len(lines) == bool(said) and all(said in line and "block" not in line for line in lines)
+
+
 def test_one_trial_has_one_ratio(report):
     report["baseline"]["repeat_ratio"] = [1.345, 1.345, 1.345]
     said = " ".join(remarks(report))

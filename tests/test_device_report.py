@@ -98,3 +98,9 @@ def test_a_machine_without_a_gpu_says_so(capsys):
     assert "There is no GPU here" in capsys.readouterr().err
     assert main(["device", "--pretend"]) == 1
     assert "--pretend goes with --graphs" in capsys.readouterr().err
+
+
+def test_a_pair_without_a_drafter_is_refused_before_it_is_loaded(monkeypatch, capsys):
+    monkeypatch.setattr("specdemo.engine.load_engine", None)
+    assert main(["device", "--pair", "gemma3-270m"]) == 1
+    assert "gemma3-270m has no diffusion drafter" in capsys.readouterr().err

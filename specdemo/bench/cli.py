@@ -38,7 +38,7 @@ from .methods import BASELINE, MethodConfig, parse_methods
 from .peers import DEFAULT_PEERS, PEER_TITLES, parse_peers
 from .report import make_report, save_report
 from .runners import Broken, Runner, make_runners
-from .runs_file import RUNS, BenchPlan, Line, resume
+from .runs_file import RUNS, BenchPlan, Line, refuse_another, resume
 from .schema import Figures, PeerTable, Report
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def bench_main(args: argparse.Namespace) -> int:
     plan = plan_of(args, suite, pair, labels, sampling, peers)
     out = Path(args.out)
     with locked_output_dir(out):
-        resume(out / RUNS, plan)  # refuses what holds another bench
+        refuse_another(out, plan)
         lines, code = _measure(pair, args, configs, sampling, prompts, plan)
         if code and not any("runs" in line for line in lines):
             return code

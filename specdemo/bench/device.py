@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import phases
+from ..drafters import METHODS
 from ..errors import UserError
 from ..events import Done
 from ..files import check_output, write_output
@@ -126,6 +127,7 @@ def device_main(args: argparse.Namespace) -> int:
     """Print the report as one JSON object."""
     from ..engine import load_engine
     from ..engine.calibrate import draft_pass_ms
+    from ..models.pairs import get_pair
 
     if args.pretend and not args.graphs:
         raise UserError("--pretend goes with --graphs.")
@@ -151,6 +153,10 @@ def device_main(args: argparse.Namespace) -> int:
         check_output(Path(args.out), "The report")
     if args.graphs:
         return _graphs(args, methods, prompts)
+    pair = get_pair(args.pair)
+    for method in dict.fromkeys(("block", *methods)):  # its draft is timed in any case
+        if why := METHODS[method].refuse_pair(pair):
+            raise UserError(why)
     report: dict[str, Any] = {}
     for dtype in args.dtypes.split(","):
         with phases() as say:

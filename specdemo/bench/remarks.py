@@ -7,6 +7,7 @@ from typing import Any
 
 from ..prompts import ALL
 from ..repetition import DEGENERATE
+from ..totals import UNRELIABLE
 
 IDLE = 0.05  # the share of all CPU time that the background services of an idle system may use
 # How far from 1 the middle half of the baseline-to-baseline ratios may reach; beyond it, noise is
@@ -20,7 +21,13 @@ def remarks(report: Any) -> list[str]:
     of_engine = _remarks_on_engine(served) if served else ()
     noise = report["baseline"]["repeat_ratio"]
     slower = () if noise and _is_noisy(noise) else _remarks_on_speed(report)
-    return [*_remarks_on_conditions(report), *of_engine, *slower, *_remarks_on_methods(report)]
+    return [
+        *_remarks_on_conditions(report),
+        *_remarks_on_predictions(report),
+        *of_engine,
+        *slower,
+        *_remarks_on_methods(report),
+    ]
 
 
 def _is_noisy(ratio: Any) -> bool:
@@ -67,6 +74,21 @@ def _remarks_on_conditions(report: Any) -> Iterator[str]:
         yield (
             f"{baseline['echoes']:.0%} of the plain answers are mostly copied from their prompt,"
             " where looking up n-grams is as good as any network."
+        )
+
+
+def _remarks_on_predictions(report: Any) -> Iterator[str]:
+    """Of the methods whose speed-up is not what the costs measured at load say."""
+    apart = []
+    for label, row in report["table"].items():
+        measured, predicted = row[ALL]["speedup"], row[ALL].get("predicted")
+        if measured and predicted and not 1 / UNRELIABLE <= measured / predicted <= UNRELIABLE:
+            apart.append(f"{label} ({measured:.2f}, predicted {predicted:.2f})")
+    if apart:
+        yield (
+            f"Unreliable, as measured and predicted speed-up are more than {UNRELIABLE} times"
+            f" apart: {', '.join(apart)}. The machine was busy here or when its passes were"
+            " measured; run again with --remeasure and another --out when it is idle."
         )
 
 

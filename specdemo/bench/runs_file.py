@@ -58,6 +58,14 @@ class BenchPlan:
         return {"kind": "plan", "format": FORMAT, "version": VERSION, **self.to_dict()}
 
 
+def refuse_another(folder: Path, plan: BenchPlan) -> None:
+    """Asked before a model is loaded, which takes long. Raises UserError: ``folder`` holds a bench
+    of another plan.
+    """
+    if (folder / RUNS).exists():
+        resume(folder / RUNS, plan)
+
+
 def resume(path: Path, plan: BenchPlan) -> list[Line]:
     """The lines written so far; a last line cut off by a kill is removed, and a file of an older
     version is rewritten in this one's form.

@@ -22,7 +22,7 @@ from ..html import number
 from ..measure import measure
 from ..methods import MethodConfig, parse_methods
 from ..runners import make_runners
-from ..runs_file import RUNS, Line, resume
+from ..runs_file import RUNS, Line, refuse_another, resume
 from .page import save_page
 from .points import own_sweep
 from .presets import PRESETS, preset
@@ -107,9 +107,8 @@ def _measure(
         temperature: plan_of(args, suite, pair, tuple(config.label for config in configs), sampling)
         for temperature, (sampling, configs) in groups.items()
     }
-    for temperature, plan in plans.items():  # refuses what holds another one
-        if (path := _folder(args, temperature) / RUNS).exists():
-            resume(path, plan)
+    for temperature, plan in plans.items():
+        refuse_another(_folder(args, temperature), plan)
     with phases() as say:
         engine = load_engine(pair, args.dtype, progress=say, remeasure=args.remeasure)
     for temperature, (sampling, configs) in groups.items():
