@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from diffusion_lms import plain_logits, save_diffusion_lm
+from diffusion_lms import config_of, make_weights, plain_logits, save_diffusion_lm
 from tiny import engine_for, write
 from tiny_training import parsed, periodic_corpus
 
@@ -20,7 +20,7 @@ from specdemo.models.diffusion_lm_files import read_diffusion_lm
 from specdemo.models.drafters import load_drafter
 from specdemo.models.load import load_target
 from specdemo.models.pairs import get_pair
-from specdemo.training import checkpoint, diffusion_net, objectives
+from specdemo.training import checkpoint, diffusion_net, diffusion_start, objectives
 from specdemo.training.data import write_shard
 from specdemo.training.diffusion_net import merged_tensors
 from specdemo.training.diffusion_start import (
@@ -274,6 +274,16 @@ def test_a_published_model_is_started_from_as_it_is(tiny_loaded, tmp_path, famil
         made.append(found.logits(found.hidden(ids, len(text), cache)))
     assert torch.equal(*made)
     assert again.config == first.config
+
+
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_network_is_made(
+    tiny_loaded, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(diffusion_start, "causal_model", lambda *_: pytest.fail("made"))
+    size, weights = {"intermediate_size": 10**9}, make_weights(config_of("a2d-llama"))
+    folder = save_diffusion_lm(tmp_path / "d", "a2d-llama", tiny_loaded.tokenizer, weights, **size)
+    with pytest.raises(UserError, match="where its config.json asks for"):
+        network(tiny_loaded, "--start", folder)
 
 
 @pytest.mark.parametrize(

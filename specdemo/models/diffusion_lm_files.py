@@ -40,30 +40,6 @@ def read_diffusion_lm(folder: Path, raw: dict[str, Any], loaded: Loaded) -> Diff
         UserError: its files are damaged, say something that is not computed here, or its tokens are
             not the target's.
     """
-    family = FAMILIES[raw["model_type"]]
-    config, unknown = checked_config(folder, raw, loaded)
-    rows = min(
-        config.vocab_size,
-        loaded.model.config.get_text_config().vocab_size,
-        max(loaded.tokenizer.get_vocab().values()) + 1,
-    )
-    banned = torch.tensor(sorted(i for i in unknown if i < rows), dtype=torch.int64)
-    tensors = Tensors(folder, loaded.device, loaded.dtype)
-    build = _transformer if family.names is None else partial(_llama, family, family.names)
-    net = build(config, raw, tensors, rows, banned.to(loaded.device))
-    tensors.check_rest()
-    return net
-
-
-def checked_config(
-    folder: Path, raw: dict[str, Any], loaded: Loaded
-) -> tuple[DiffusionConfig, set[int]]:
-    """What the config.json ``raw`` of ``folder`` says, and the ids that must never be proposed to
-    the target.
-
-    Raises:
-        UserError: it says something that is not computed here, or its tokens are not the target's.
-    """
     family, theirs = FAMILIES[raw["model_type"]], read_vocabulary(folder)
     mask = None
     if theirs is not None and family.mask is not None:
@@ -73,7 +49,18 @@ def checked_config(
         {i: text for text, i in loaded.tokenizer.get_vocab().items()},
         {*loaded.tokenizer.all_special_ids, *loaded.tokenizer.added_tokens_decoder},
     )
-    return config, foreign_ids(ours, theirs, config, folder)
+    unknown = foreign_ids(ours, theirs, config, folder)
+    rows = min(
+        config.vocab_size,
+        loaded.model.config.get_text_config().vocab_size,
+        max(ours.tokens) + 1,
+    )
+    banned = torch.tensor(sorted(i for i in unknown if i < rows), dtype=torch.int64)
+    tensors = Tensors(folder, loaded.device, loaded.dtype)
+    build = _transformer if family.names is None else partial(_llama, family, family.names)
+    net = build(config, raw, tensors, rows, banned.to(loaded.device))
+    tensors.check_rest()
+    return net
 
 
 # -- tokens ----------------------------------------------------------------------------------------

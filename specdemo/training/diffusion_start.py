@@ -12,7 +12,7 @@ import torch
 
 from ..errors import UserError
 from ..models.diffusion_configs import FAMILIES
-from ..models.diffusion_lm_files import Tensors, checked_config
+from ..models.diffusion_lm_files import Tensors, read_diffusion_lm
 from ..models.drafter_files import write_folder
 from ..models.drafters import drafter_config
 from ..models.kinds import is_diffusion_lm
@@ -188,8 +188,9 @@ def read_trainable(folder: Path, loaded: Loaded) -> Any:
             f"{folder} does not hold a stand-alone diffusion language model; choose another --kind"
             " or --start."
         )
-    config, _ = checked_config(folder, raw, loaded)
     kind = raw["model_type"]
+    # checks all there is, sizes above all, before anything is made from config.json alone
+    config = read_diffusion_lm(folder, raw, loaded).config
     if kind not in CAUSAL or config.block:
         how = f"with blocks of {config.block} positions " if config.block else ""
         raise UserError(
