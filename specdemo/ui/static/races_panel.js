@@ -200,7 +200,8 @@ function dressed({ title, x, y }, ink) {
     font: { color: ink, size: 13 },
     xaxis: axis(x),
     yaxis: axis(y),
-    legend: { orientation: "h", y: -0.25 },
+    legend: { orientation: "h", y: -0.38 }, // below the axis's title
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: "#888888", activecolor: ink },
   };
 }
 
