@@ -45,7 +45,7 @@ def test_dice_are_rolled_by_the_rule(shipped, open_page):
 
 
 def test_the_mask_says_who_sees_whom_and_the_cache_keeps_one_branch(shipped, open_page):
-    page, _, experiment = at_step(open_page, shipped, "mask")
+    page, card, experiment = at_step(open_page, shipped, "mask")
     rows = experiment.locator("tbody tr")
     rows.first.wait_for()
     n = rows.count()
@@ -57,6 +57,14 @@ def test_the_mask_says_who_sees_whom_and_the_cache_keeps_one_branch(shipped, ope
     kept = experiment.locator(".sd-cache-kept").count()
     assert 1 < kept < n
     expect(experiment.locator(".sd-cache")).to_contain_text(f"{n - kept} rows of rejected")
+    # the way on is in sight beside a long step; a phone shows all columns
+    page.set_viewport_size({"width": 1440, "height": 900})
+    expect(card.get_by_role("button", name="Next")).to_be_in_viewport(ratio=1)
+    page.set_viewport_size({"width": 390, "height": 844})
+    pane = experiment.locator(".sd-mask-scroll")
+    for name in ("Before the verdict", "The verdict"):
+        assert pane.evaluate("(n) => n.scrollWidth - n.clientWidth") == 0
+        experiment.get_by_role("button", name=name).click()
 
 
 def test_a_student_drafts_and_the_target_checks(shipped, open_page):
