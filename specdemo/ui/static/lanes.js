@@ -84,7 +84,9 @@ export class Lane {
   }
 
   name(title, sub) {
-    this.title.textContent = title;
+    const at = title.indexOf(": ") + 2; // on a phone there is room for the method alone
+    const kind = h("span", { class: "sd-lane-kind", text: title.slice(0, at > 1 ? at : 0) });
+    this.title.replaceChildren(kind, title.slice(at > 1 ? at : 0));
     this.sub.textContent = sub;
   }
 

@@ -40,6 +40,18 @@ export function stateAtPlayhead(trace, player, running) {
   };
 }
 
+const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "verified" };
+
+/**
+ * Where the playhead stands, beside the bar. While a replay moves only the round is told: the strip
+ * gives each part of it more time than its clock does.
+ */
+export function whereWords({ rounds }, { round, stage }, replays) {
+  if (!round) return "before the first round";
+  const where = `round ${round.index + 1} of ${rounds.length}`;
+  return replays ? where : `${where}, ${STAGE_WORDS[stage]}`;
+}
+
 /**
  * The round that is shown when a race has come to rest, as its last one often drafts nothing: the
  * last one of those with the most accepted drafts; null if nothing was drafted.

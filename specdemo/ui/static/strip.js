@@ -55,10 +55,15 @@ export class BlockStrip {
   }
 
   reset() {
-    this.key = null; // what is on screen, to draw only what changes
-    this.cells = []; // elements of the main row, kept from step to step so that shades can fade
     this.isTall = false; // rounds of this race have further rows
     this.landed = -1; // index of the last round whose tokens are in the lane
+    this.clear();
+  }
+
+  /** Shows no round. */
+  clear() {
+    this.key = null; // what is on screen, to draw only what changes
+    this.cells = []; // elements of the main row, kept from step to step so that shades can fade
     this.grid.replaceChildren();
     this.title.textContent = "The block";
     this.say.textContent =
@@ -81,7 +86,10 @@ export class BlockStrip {
   update(state) {
     const { player, trace, running } = this.view;
     const moment = momentOf(trace, player, state, running);
-    if (!moment) return;
+    if (!moment) {
+      if (this.key !== null) this.clear(); // before the first round
+      return;
+    }
     const { round, kind, upto, walked } = moment;
     const best = state.opened !== state.round ? "The best round: " : ""; // the race is at rest
     const { length } = trace.rounds;

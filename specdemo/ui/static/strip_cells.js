@@ -23,6 +23,11 @@ export function anchorCell(trace, round, name) {
   );
 }
 
+const MARK_LETTERS = 1.6; // the room of the sign before a word, in its letters
+
+/** How many letters wide a word is; an ideograph or emoji is as wide as two. */
+const lettersOf = (word) => [...word].reduce((n, c) => n + (c >= "\u2e80" ? 1.8 : 1), 0);
+
 const named = (cell) => cell !== null && cell.id !== null && cell.id !== UNNAMED;
 
 /** Makes `node` the cell at position k: a guess, a verdict, or the target's `own` token. */
@@ -35,6 +40,8 @@ export function dressCell(node, trace, cell, own, k) {
   node.className = `sd-slot sd-slot-${slotLook(cell, own)}`;
   node.classList.toggle("sd-slot-new", Boolean(cell && cell.fresh && !cell.masked));
   node.style.setProperty("--conf", conf ?? 0);
+  node.style.setProperty("--letters", lettersOf(shown) + (mark ? MARK_LETTERS : 0));
+  node.style.setProperty("--said", lettersOf(said));
   node.setAttribute("aria-label", slotLabel(shown, cell, verdict, k));
   const isMask = Boolean(cell && cell.masked && !own);
   const parts = [

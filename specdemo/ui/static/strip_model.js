@@ -137,7 +137,7 @@ export function thinRows(moment) {
   const later = new Map(); // the newest frame of each row
   for (const frame of round.frames.slice(0, upto))
     if (frame.row !== firstRow) later.set(frame.row, frame);
-  return [...later.values()].map((frame) => {
+  const rows = [...later.values()].map((frame) => {
     const start = Math.min(Number(/\d+$/.exec(frame.label)?.[0] ?? 0), frame.ids.length);
     const nodes = round.draft && kind !== "denoise" ? nodesAlong(round.draft, frame.ids) : [];
     const cells = frame.ids.map((id, k) => ({
@@ -147,6 +147,7 @@ export function thinRows(moment) {
     }));
     return { label: frame.label, start, cells: cells.slice(start) };
   });
+  return rows.sort((a, b) => b.start - a.start); // as in the tree: the last boundary on top
 }
 
 function otherDrafts(moment, drafts) {

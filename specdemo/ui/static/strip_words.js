@@ -9,7 +9,7 @@ import { isChainOfPasses, isCopied } from "./strip_model.js";
 export function stripWords(trace, moment) {
   const { round, kind } = moment;
   if (kind === "masks") return masksWords(round);
-  if (kind === "denoise") return stepWords(moment);
+  if (kind === "denoise") return stepWords(trace, moment);
   const n = round.draft ? round.draft.tokens.length : 0;
   if (kind === "draft") return draftWords(round, n);
   if (kind === "check")
@@ -26,7 +26,7 @@ function masksWords({ frames }) {
     : `The drafter starts from ${plural(frames[0].ids.length, "mask")}.`;
 }
 
-function stepWords({ round, upto }) {
+function stepWords(trace, { round, upto }) {
   const frame = round.frames.slice(0, upto).at(-1);
   if (!frame) return masksWords(round);
   if (frame.label === MARKOV_HEAD)
@@ -36,11 +36,18 @@ function stepWords({ round, upto }) {
   if (/^branch/.test(frame.label))
     return "Second stage: where a rejection is likely, the drafter denoises the rest anew.";
   const left = frame.masked.filter(Boolean).length;
-  const steps = frame.steps - round.frames.filter((f) => f.label === MARKOV_HEAD).length;
-  const which = steps > 1 ? `Denoising step ${frame.step + 1} of ${steps}` : "One denoising step";
+  const which = whichStep(trace, round, frame);
   return left
     ? `${which}: ${frame.ids.length - left} positions are filled in, ${plural(left, "mask")} left.`
     : `${which}: all positions are filled in at once.`;
+}
+
+/** A Markov head's frame, the last, is no step; before one has come nobody knows of it. */
+function whichStep(trace, round, { step, steps }) {
+  const hasHead = trace.rounds.some((r) => r.frames.some((f) => f.label === MARKOV_HEAD));
+  if (!hasHead && !round.draft) return `Denoising step ${step + 1}`;
+  const count = steps - Number(hasHead);
+  return count > 1 ? `Denoising step ${step + 1} of ${count}` : "One denoising step";
 }
 
 function draftWords({ draft }, n) {

@@ -32,7 +32,7 @@ export function tokenLines(trace, token, i) {
   if (token.p != null) lines.push(`target's probability p = ${percent(token.p)}`);
   if (token.q != null) lines.push(`${whose(trace)} probability q = ${percent(token.q)}`);
   if (token.node !== null) lines.push(...ruleLines(trace.rounds[token.round], token.node));
-  if (token.rank) lines.push(`rank ${token.rank} among the drafter's candidates`);
+  if (token.rank) lines.push(rankLine(trace.rounds[token.round], token.rank));
   else if (token.source === "correction") lines.push("not among the drafter's candidates shown");
   if (token.step != null) lines.push(settledIn(trace.rounds[token.round], token.step));
   if (token.logprob !== null) lines.push(`log-probability ${token.logprob.toFixed(3)}`);
@@ -40,6 +40,13 @@ export function tokenLines(trace, token, i) {
   if (bars) lines.push(bars);
   if (token.t) lines.push(`at ${seconds(token.t)} of this lane's clock`);
   return lines;
+}
+
+/** Its place in the first pass, which is not the one in the chart where a Markov head follows. */
+function rankLine(round, rank) {
+  const hasHead = round && round.frames.some((frame) => frame.label === MARKOV_HEAD);
+  const when = hasHead ? ", before the Markov head" : "";
+  return `rank ${rank} among the drafter's candidates${when}`;
 }
 
 /** Which denoising step unmasked a token, or that the Markov head did after them. */

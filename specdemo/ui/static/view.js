@@ -10,7 +10,7 @@ import { forgetRun, keepRun } from "./kept_run.js";
 import { Lane, legend, pendingCells } from "./lanes.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
-import { stateAtPlayhead } from "./playhead.js";
+import { stateAtPlayhead, whereWords } from "./playhead.js";
 import { Presenter } from "./presenter.js";
 import { RoundView } from "./rounds.js";
 import { SaveBar } from "./save_bar.js";
@@ -19,8 +19,6 @@ import { Score } from "./score.js";
 import { Announcer, Banner, factsOf, readingWords } from "./status.js";
 import { Tip } from "./tip.js";
 import { Trace, firstDifference } from "./trace.js";
-
-const STAGE_WORDS = { denoise: "denoising", draft: "drafted", verify: "verified" };
 
 /** The page sends events as text: Gradio would patch nested data piece by piece. */
 const unpack = (events) => (typeof events === "string" ? JSON.parse(events) : list(events));
@@ -331,12 +329,7 @@ export class View {
     this.lanes.spec.showPending(
       round && stage !== "verify" ? pendingCells(trace, round, stage, upto) : [],
     );
-    player.update(
-      t,
-      round
-        ? `round ${round.index + 1} of ${trace.rounds.length}, ${STAGE_WORDS[stage]}`
-        : "before the first round",
-    );
+    player.update(t, whereWords(trace, state, player.playing && !this.running));
     const atRest = opened !== round;
     this.roundView.update(opened, {
       stage: atRest ? "verify" : stage,
