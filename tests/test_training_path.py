@@ -22,6 +22,16 @@ from specdemo.training.train import train_main
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+def test_a_few_rows_are_written_alone(tmp_path, target_folder, monkeypatch, capsys):
+    """Not as a part of as many as are usual, which would take many times as long."""
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+    out = ("--out", tmp_path / "corpus", "--length", 32)
+    assert corpus_main(parsed(corpus_arguments, *out, "--rows", 2)) == 0
+    assert "2 rows of 32 tokens, 2 at once" in capsys.readouterr().out
+    with pytest.raises(UserError, match="other settings.*--batch 2"):
+        corpus_main(parsed(corpus_arguments, *out, "--rows", 20))
+
+
 def assert_it_races(drafter, kind):
     """The path ends in a race: models.yaml names the folder, the drafter passes every check of a
     stranger's, and the text is the plain lane's.

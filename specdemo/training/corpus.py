@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=int,
         default=0,
-        help="rows written at once, one shard each (default: 256 on a GPU, 16 on a CPU)",
+        help="rows written at once, one shard each (default: 256 on a GPU, 16 on a CPU, not more"
+        " than --rows)",
     )
     parser.add_argument(
         "--prompts",
@@ -209,8 +210,8 @@ def _read_about(file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         )
     if any(about[name] != wanted[name] for name in ("row", "seed", "batch", "temperatures")):
         raise UserError(
-            f"{file.parent} holds a corpus of other settings (length, seed, batch or temperatures);"
-            " choose another --out."
+            f"{file.parent} holds a corpus of other settings (length, seed, temperatures, or"
+            f" --batch {about['batch']}); choose another --out."
         )
     return about
 
@@ -236,7 +237,7 @@ def _corpus(args: argparse.Namespace) -> int:
     with phases() as say:
         loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     on_gpu = str(loaded.device).startswith("cuda")
-    batch = args.batch or (256 if on_gpu else 16)
+    batch = args.batch or min(256 if on_gpu else 16, args.rows)
     cfg = loaded.model.config.get_text_config()
     if args.length > (longest := max_positions(cfg)):
         raise UserError(f"This target reads at most {longest} tokens; lower --length.")
