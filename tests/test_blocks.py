@@ -96,6 +96,9 @@ def test_nobody_waits_for_a_helper_and_each_is_called():
     team.share(work, 3)
     assert 0 in calls and all(event.wait(30) for event in done)
     assert sorted(calls) == [0, 1, 2]
+    threads = list(team._threads)
+    team.dismiss()
+    assert len(threads) == 2 and not any(thread.is_alive() for thread in threads)
 
 
 # -- a target with weights of 4 bits ---------------------------------------------------------------

@@ -313,7 +313,7 @@ def test_an_interrupt_while_code_is_compiled_is_delivered_when_it_is(where, monk
         whole_pass = SimpleNamespace(run_pass=SimpleNamespace(compile=compiling))
         monkeypatch.setitem(sys.modules, "specdemo.models.whole_pass", whole_pass)
     with pytest.raises(KeyboardInterrupt):
-        Target(llama()) if where == "layers" else jobs.prepare.__wrapped__(torch.float32)
+        Target(llama()) if where == "layers" else jobs.prepare.__wrapped__(torch.float32, True)
     assert done == [where]
     assert "Ctrl-C again ends at once" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

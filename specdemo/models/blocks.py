@@ -46,6 +46,11 @@ class Blocks(NamedTuple):
     in_features: int
 
     @property
+    def whole(self) -> bool:
+        """Whether weights are whole numbers."""
+        return self.scales is not None
+
+    @property
     def row(self) -> tuple[int, int, int]:
         """Addresses of weights and scales, and the kind."""
         scales = 0 if self.scales is None else self.scales.data_ptr()
@@ -73,7 +78,7 @@ def usable(weight: torch.Tensor, dtype: torch.dtype, bits: Bits) -> bool:
 
         if not (dots.NATIVE if bits == 16 else has_fma()):
             return False
-        jobs.prepare(dtype)
+        jobs.prepare(dtype, bits < 16)
         return True
     except Exception:  # no Numba, or none for this processor
         return False
@@ -142,5 +147,6 @@ def multiply(x: torch.Tensor, by: Blocks) -> torch.Tensor:
             "logits_at": out.data_ptr(),
         }  # fmt: skip
         threads = 1 if alone else torch.get_num_threads()
-        run(fields, 1, pair_sums(len(x), by.in_features), x.dtype, threads, (x, out, by))
+        sums = pair_sums(len(x), by.in_features)
+        run(fields, 1, sums, x.dtype, by.whole, threads, (x, out, by))
     return out

@@ -29,7 +29,7 @@ import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from .lanes import F32, FLOATS, I16, I32, I64, INTS, SHORTS, Code
 from .vectors import CPU_FEATURES, LANES, pointer, size_of, widen
@@ -303,47 +303,34 @@ _pairs, _four_bits, _eight_bits = (
 )
 
 
-def pairs_of(like):
-    """Whether rows of that type may meet weights of the kind ``BF16``."""
-
-
-@overload(pairs_of)
-def _pairs_of(like):
-    possible = like == types.uint16
-    return lambda like: possible
-
-
 @numba.njit(nogil=True, error_model="numpy")
-def product(kind, w, scales, x, sums, out, n, k, outs, first, last, after, like):
+def product(kind, w, scales, x, sums, out, n, k, outs, first, last, after, like, numbers):
     """The outputs of the vectors from ``first`` to before ``last``, of ``outs / 16``: ``out [n,
     outs] = x [n, k] @ weights.T``. ``sums`` are of :func:`group_sums`, for ``INT4``; ``after`` is
-    the address of the weights that this thread reads next.
+    the address of the weights that this thread reads next. Without ``numbers`` the kind is
+    ``BF16``, else one of the others: Numba leaves out, by its type, what is not needed.
     """
     width = size_of(like)
     x_step, out_step, count = k * width, outs * width, last - first
     out += first * LANES * width
-    if kind == BF16:
-        if pairs_of(like):
-            steps = k // 2
-            _pairs(
-                w + first * steps * 64, scales, x, sums, out, steps, count, x_step, 0, out_step,
-                LANES * width, 0, n, after,
-                like,
-            )  # fmt: skip
-        return
-    steps = k // GROUP
-    if kind == INT4:
-        _four_bits(
-            w + first * steps * 256, scales + first * steps * 128, x, sums, out, steps, count,
-            x_step, 4 * steps, out_step, LANES * width, 0, n, after,
-                like,
+    if numbers is None:
+        steps = k // 2
+        _pairs(
+            w + first * steps * 64, scales, x, sums, out, steps, count, x_step, 0, out_step,
+            LANES * width, 0, n, after, like,
         )  # fmt: skip
     else:
-        _eight_bits(
-            w + first * steps * 512, scales + first * steps * 64, x, sums, out, steps, count,
-            x_step, 0, out_step, LANES * width, 0, n, after,
-                like,
-        )  # fmt: skip
+        steps = k // GROUP
+        if kind == INT4:
+            _four_bits(
+                w + first * steps * 256, scales + first * steps * 128, x, sums, out, steps, count,
+                x_step, 4 * steps, out_step, LANES * width, 0, n, after, like,
+            )  # fmt: skip
+        else:
+            _eight_bits(
+                w + first * steps * 512, scales + first * steps * 64, x, sums, out, steps, count,
+                x_step, 0, out_step, LANES * width, 0, n, after, like,
+            )  # fmt: skip
 
 
 @numba.njit(nogil=True, error_model="numpy")

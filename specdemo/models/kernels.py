@@ -29,8 +29,8 @@ from .lanes import silu_lanes, top_lanes, weigh_lanes
 from .vectors import LANES, float_of, fma, has_fma, narrow, pointer, products, size_of, widen
 
 __all__ = [
-    "add_norm", "attend", "has_fma", "merge_parts", "read_part", "rotate_store", "scratch_floats",
-    "silu_multiply", "write_part",
+    "add_norm", "attend", "copy", "has_fma", "merge_parts", "read_part", "rotate_store",
+    "scratch_floats", "silu_multiply", "write_part",
 ]  # fmt: skip
 
 
@@ -51,6 +51,15 @@ def _exp(x):
     p = fma(p, r, np.float32(5.0000001201e-1))
     y = fma(p, r * r, r) + np.float32(1.0)
     return y * float_of((np.int32(n) + np.int32(127)) << np.int32(23))
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def copy(row, out):
+    """``out = row``, of which no shape is compared: what Numba says of unlike ones takes seconds to
+    compile.
+    """
+    for i in range(row.size):
+        out[i] = row[i]
 
 
 @numba.njit(nogil=True, error_model="numpy")
@@ -154,7 +163,7 @@ def rotate_store(
             elif h < heads + kv_heads:
                 _rotate(row, cos[i], sin[i], keys[h - heads, start + i], like)
             else:
-                values[h - heads - kv_heads, start + i] = row
+                copy(row, values[h - heads - kv_heads, start + i])
 
 
 @numba.njit(nogil=True, error_model="numpy")
@@ -220,7 +229,7 @@ def read_part(
     top, total, far = of_lanes[dim], of_lanes[dim + 1], of_lanes[dim + 2]
     far[:] = np.float32(-np.inf)
     if far_lse_at:
-        far[:rows] = far_lse[h, lane : lane + rows]
+        copy(far_lse[h, lane : lane + rows], far)
     top_at = read_at + 4 * wide
     _softmax(scores_at, far, top, top_at, total, top_at + 4 * lanes, slots, lanes)
     # 3) Values.
@@ -254,7 +263,7 @@ def merge_parts(read_at, step, chunks_at, most, n, dim, lane, lanes):
     chunks = carray(pointer(chunks_at, np.int64(0)), n)
     near = carray(pointer(read_at, np.float32(0)), (dim + 3, lanes))
     top, total, share = np.empty(lanes, np.float32), np.zeros(lanes, np.float32), near[dim + 2]
-    top[:] = near[dim]
+    copy(near[dim], top)
     taken = np.empty(lanes, np.int64)
     for l in range(lanes):
         taken[l] = chunks[(lane + l) % n]
@@ -274,8 +283,9 @@ def merge_parts(read_at, step, chunks_at, most, n, dim, lane, lanes):
         for d in range(dim):
             for l in range(lanes):
                 read[d, l] = fma(share[l], part[d, l], read[d, l])
-    near[:dim] = read
-    near[dim + 1] = total
+    for d in range(dim):
+        copy(read[d], near[d])
+    copy(total, near[dim + 1])
     share[:] = np.float32(0.0)
 
 

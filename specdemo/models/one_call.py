@@ -24,6 +24,7 @@ class WholePass:
         self.chunk = CHUNK
         self._shape, self._layers, self._final_norm = layers[0].shape, len(layers), final_norm
         self._rows: list[int] = []
+        self._whole = layers[0].down.blocks is not None and layers[0].down.blocks.whole
         for layer in layers:
             norms = (layer.attention_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
             self._rows += [0 if t is None else t.data_ptr() for t in (*norms, layer.mlp_norm)]
@@ -37,7 +38,9 @@ class WholePass:
     def possible(layers: Sequence[DecoderLayer]) -> bool:
         products = [p for l in layers for p in (l.qkv, l.out, l.gate_up, l.down)]
         halves = {l.down.in_features % LANES for l in layers}
-        return halves == {0} and all(product.blocks is not None for product in products)
+        # weights of one sort, as code is compiled for one
+        sorts = {None if p.blocks is None else p.blocks.whole for p in products}
+        return halves == {0} and len(sorts) == 1 and None not in sorts
 
     def __call__(self, rows: PassRows, taps: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
         """As :meth:`.compiled.CompiledLayers.__call__`."""
@@ -81,6 +84,7 @@ class WholePass:
             STAGES * layers + 2,
             max(scratch, pair_sums(n, max(size, attended, inner))),
             x.dtype,
+            self._whole,
             torch.get_num_threads(),
             (x, normed, features, memory, hidden, cos, sin, numbers, cache.stored(), parts),
             s.eps,

@@ -7,6 +7,7 @@ that has not woken up yet.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -21,7 +22,8 @@ class Team:
     """As many helpers as torch's number of threads needs beside the one that asks."""
 
     def __init__(self) -> None:
-        self._queues: list[SimpleQueue[Work]] = []
+        self._queues: list[SimpleQueue[Work | None]] = []
+        self._threads: list[threading.Thread] = []
 
     def share(self, work: Work, threads: int | None = None) -> None:
         """Call ``work`` here and in ``threads`` - 1 others (default: torch's number), and return
@@ -35,23 +37,31 @@ class Team:
         work(0)
 
     def _hire(self) -> None:
-        queue: SimpleQueue[Work] = SimpleQueue()
+        queue: SimpleQueue[Work | None] = SimpleQueue()
         self._queues.append(queue)
         number = len(self._queues)
-        threading.Thread(target=_help, args=(queue, number), daemon=True).start()
+        self._threads.append(threading.Thread(target=_help, args=(queue, number), daemon=True))
+        self._threads[-1].start()
+
+    def dismiss(self) -> None:
+        """At the interpreter's end, which a thread in the middle of compiled work would abort."""
+        for queue, thread in zip(self._queues, self._threads, strict=True):
+            queue.put(None)
+            thread.join(timeout=1)
+        self.forget()
 
     def forget(self) -> None:
         """After a fork the helpers are not there any more."""
-        self._queues = []
+        self._queues, self._threads = [], []
 
 
-def _help(queue: SimpleQueue[Work], number: int) -> None:
-    while True:
-        work = queue.get()
+def _help(queue: SimpleQueue[Work | None], number: int) -> None:
+    while (work := queue.get()) is not None:
         work(number)
         del work  # and all the memory it holds, while this one waits
 
 
 TEAM = Team()
+atexit.register(TEAM.dismiss)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=TEAM.forget)

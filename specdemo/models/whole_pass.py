@@ -16,9 +16,10 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .dots import INT4, INT8, group_sums, product
+from .dots import INT4, group_sums, product
 from .kernels import (
     add_norm,
+    copy,
     merge_parts,
     read_part,
     rotate_store,
@@ -93,7 +94,9 @@ def _join(counter, done, parts):
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_w, like):
+def _product(
+    counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_w, like, numbers
+):  # fmt: skip
     """A stage: ``out [n, outs] = x [n, k] @ weights.T``, and where ``gated`` is not 0 ``gated [n,
     outs / 2] = silu(gate) * up`` of its halves. A thread that has made a part of both goes on with
     it: rows come slowly from another core. A part is taken before the one in hand is begun, so that
@@ -104,12 +107,13 @@ def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_
     # enough parts to share them out evenly, each long enough to be worth taking
     size = 8 if of_side >= 128 else 4
     parts, done = (of_side + size - 1) // size, 0
-    vector = k * (8 if kind == INT4 else 16 if kind == INT8 else 32)  # bytes of its weights
+    vector = k * (32 if numbers is None else 8 if kind == INT4 else 16)  # bytes of its weights
     part = _add(counter, 1)
     while part < parts:
         following = _add(counter, 1)
-        if kind == INT4 and not done:
-            group_sums(x, scratch, n, k, like)
+        if numbers is not None:
+            if kind == INT4 and not done:
+                group_sums(x, scratch, n, k, like)
         first = part * size
         last = min(first + size, of_side)
         for side in range(sides):
@@ -119,8 +123,9 @@ def _product(counter, w, scales, kind, x, out, n, k, outs, gated, scratch, next_
             elif following >= parts:
                 after = next_w
             product(
-                kind, w, scales, x, scratch, out, n, k, outs, skip + first, skip + last, after, like
-            )
+                kind, w, scales, x, scratch, out, n, k, outs, skip + first, skip + last, after,
+                like, numbers,
+            )  # fmt: skip
         if gated:
             silu_multiply(out, gated, n, outs // 2, first * LANES, last * LANES, like)
         done += 1
@@ -142,8 +147,7 @@ def _norm(counter, x, delta, weight, out, n, size, eps, taps, tap_step, like):
         add_norm(x + row, delta + row if delta else 0, weight, out + row, 1, size, eps, like)
         if taps:
             source = carray(pointer(x + row, like), size)
-            to = carray(pointer(taps + i * tap_step * width, like), size)
-            to[:] = source
+            copy(source, carray(pointer(taps + i * tap_step * width, like), size))
         done += 1
     _join(counter, done, n)
 
@@ -177,7 +181,7 @@ def _attend_far(
     in a chunk, or in the slots from ``first`` on; the second stage merges them. ``results`` has
     room for all of :func:`.kernels.read_part`.
     """
-    groups = (lanes + WIDE - 1) // WIDE
+    groups, nothing = (lanes + WIDE - 1) // WIDE, np.int64(0)
     step = 4 * kv_heads * lanes * (dim + 3)
     parts, done = (most + 1) * kv_heads * groups, 0
     while True:
@@ -191,7 +195,7 @@ def _attend_far(
             begin, stop = (chunk - 1) * CHUNK, chunk * CHUNK
             seen = stop
         read_part(
-            q, keys, values, hidden, 0, scratch, to, n, heads, kv_heads, dim, capacity, begin,
+            q, keys, values, hidden, nothing, scratch, to, n, heads, kv_heads, dim, capacity, begin,
             seen, stop, lanes, scale, h, lane, min(lanes - lane, WIDE), like,
         )  # fmt: skip
         done += 1
@@ -206,7 +210,7 @@ def _attend_far(
         size = min(lanes - lane, WIDE)
         read = results + 4 * (h * lanes + lane) * (dim + 3)
         merge_parts(read, step, chunks, most, n, dim, lane, size)
-        write_part(read, attended, 0, n, heads, kv_heads, dim, h, lane, size, like)
+        write_part(read, attended, nothing, n, heads, kv_heads, dim, h, lane, size, like)
         done += 1
     _join(counter, done, parts)
 
@@ -225,18 +229,20 @@ def _attend(
             first, tail, end, lanes, scale, most, chunks, results, like,
         )  # fmt: skip
         return
+    # no literals, for each of which Numba compiles what is called anew
+    size, nothing = np.int64(LANES), np.int64(0)
     parts, done = kv_heads * (lanes // LANES), 0
-    read = scratch + 4 * scratch_floats(end - first, LANES, dim)
+    read = scratch + 4 * scratch_floats(end - first, size, dim)
     while True:
         i = _add(counter, 1)
         if i >= parts:
             break
         h, lane = i % kv_heads, i // kv_heads * LANES
         read_part(
-            q, keys, values, hidden, 0, scratch, read, n, heads, kv_heads, dim, capacity, first,
-            tail, end, lanes, scale, h, lane, LANES, like,
+            q, keys, values, hidden, nothing, scratch, read, n, heads, kv_heads, dim, capacity,
+            first, tail, end, lanes, scale, h, lane, size, like,
         )  # fmt: skip
-        write_part(read, attended, 0, n, heads, kv_heads, dim, h, lane, LANES, like)
+        write_part(read, attended, nothing, n, heads, kv_heads, dim, h, lane, size, like)
         done += 1
     _join(counter, done, parts)
 
@@ -254,13 +260,14 @@ def _weights_after(table, layer, layers, step, head):
 
 
 @numba.njit(nogil=True, error_model="numpy", cache=True)
-def run_pass(job_at, thread, eps, scale, like):
+def run_pass(job_at, thread, eps, scale, like, numbers):
     """One thread's share of a pass.
 
     Args:
-        job_at: int64 of :data:`FIELDS`; its counters are 0 when the first thread begins. Without
-            layers it is the head's product of the rows ``normed [n, size]`` alone.
+        job_at: int64 of :data:`FIELDS`, counters 0 at the beginning; without layers it is the
+            head's product of the rows ``normed [n, size]`` alone.
         thread: its number, which says where its scratch memory is.
+        numbers: None where weights are bfloat16, else an int8; each is code of its own.
     """
     job = carray(pointer(job_at, np.int64(0)), 42)
     layers, counter, n, size, inner = job[1], job[2], job[3], job[4], job[5]
@@ -277,8 +284,7 @@ def run_pass(job_at, thread, eps, scale, like):
         t = table[min(layer, layers - 1)]
         keys, values = job[25] + layer * job[27], job[26] + layer * job[27]
         for step in range(4 if layer < layers else 1):
-            at = t[6 + 3 * step : 9 + 3 * step]
-            w, scales, kind = at[0], at[1], at[2]
+            w, scales, kind = t[6 + 3 * step], t[7 + 3 * step], t[8 + 3 * step]
             source, out, k, outs, gate = normed, delta, size, size, np.int64(0)
             if step == 0 or step == 2:
                 if layers:
@@ -310,7 +316,7 @@ def run_pass(job_at, thread, eps, scale, like):
             if w:
                 _product(
                     counter, w, scales, kind, source, out, n, k, outs, gate, scratch,
-                    _weights_after(table, layer, layers, step, job[34]), like,
+                    _weights_after(table, layer, layers, step, job[34]), like, numbers,
                 )  # fmt: skip
             counter += 128
         tap = taps + t[5] * width if t[5] >= 0 else 0
