@@ -25,6 +25,17 @@ def is_attached(engine: Any) -> bool:
     return isinstance(engine, Attached)
 
 
+def loaded_words(engine: Any) -> str:
+    """What the page says once an engine can race."""
+    if not is_attached(engine):
+        return "Model loaded."
+    at_once = f", at most {engine.slots} at a time each (slots)" if engine.slots else ""
+    return (
+        f"Both endpoints answer prompts{at_once}. **Run** sends the prompt to them, out of this"
+        " machine; the engine drafts and accepts by itself, so method and parameters do not matter."
+    )
+
+
 class Backend:
     """Loads and runs in this process. torch is imported with the first load, behind the page.
 

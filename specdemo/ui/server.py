@@ -19,7 +19,7 @@ import gradio as gr
 
 from ..errors import UserError
 from ..traces import MAX_TRACE_BYTES, dump_trace, load_trace, parse_trace
-from .backend import NOT_HERE, Backend
+from .backend import NOT_HERE, Backend, loaded_words
 from .choice import check_dtype, engine_key, split_key
 from .client_address import address_of, is_local
 from .controls import Limits
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 BROKEN = (
     "Something went wrong inside SpecDemo; the details are in the server log. Press Run to try"
     " again."
-)
-SERVED = (
-    "Both endpoints answer. **Run** sends the prompt to them, out of this machine; the engine"
-    " drafts and accepts by itself, so method and parameters do not matter."
 )
 MAX_LAST = 1000  # pages of which the last form is remembered
 # how long a turn may wait until a pair that is not here is fetched, while another is in memory
@@ -344,7 +340,7 @@ class Server:
                 if self.chosen.get(session) is not mine:
                     return
                 yield progress_text(message, fraction)
-            yield SERVED if getattr(wanted, "engine", None) else "Model loaded."
+            yield loaded_words(self.engines.get(key))
         except UserError as error:
             yield f"{error} The recordings and the lesson work without a model."
         except Exception:

@@ -5,7 +5,12 @@ import { test } from "node:test";
 
 import * as tree from "../../specdemo/ui/static/draft_tree.js";
 import { stepName } from "../../specdemo/ui/static/denoise.js";
-import { latticeColumns, latticeLayout, latticePaths } from "../../specdemo/ui/static/lattice.js";
+import {
+  latticeColumns,
+  latticeLayout,
+  latticePaths,
+  lookAlikes,
+} from "../../specdemo/ui/static/lattice.js";
 import { pendingCells } from "../../specdemo/ui/static/lanes.js";
 import { pickRound } from "../../specdemo/ui/static/lesson_rounds.js";
 import { fullBar } from "../../specdemo/ui/static/rounds.js";
@@ -180,4 +185,11 @@ test("what became of each second draft is read from the recording", () => {
     "Second drafts: after 0 the same as the one after 1; after 1 a branch of its own; after 2 the same as the first block; after 2 cut, it did not fit.",
   );
   assert.equal(secondDrafts({ frames: frames.slice(0, 1), draft }), "");
+});
+
+test("tokens of a column that only a leading space tells apart", () => {
+  const words = [" of", "of", " a", "b", "  "];
+  const trace = { word: (id) => words[id] };
+  assert.deepEqual([...lookAlikes(trace, [[0], [1], [2], [3], [4]])], [0]);
+  assert.equal(lookAlikes(trace, [[0], [2], [3]]).size, 0);
 });

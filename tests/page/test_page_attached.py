@@ -54,6 +54,7 @@ def run(page, prompt="Why is the sky blue?"):
 
 def test_both_lanes_and_a_badge_that_promises_nothing(attached_page, tmp_path):
     page, _, secrets = attached_page([line for each in DRAFT for line in (each, 0.01)])
+    expect(page.locator("#status")).to_contain_text("at most 1 at a time each (slots)")
     view = run(page)
     expect(view.locator(".sd-badge")).to_have_text("finished")
     expect(view.locator(".sd-verdict-word")).to_have_text("the same tokens")

@@ -27,9 +27,9 @@ export function wordIn(word, { x, y, room }) {
 /**
  * Word, probability, verdict mark; the outline says the verdict too: thick, dashed, or thin.
  *
- * `box` is {x, y, w, h, id, p, status, node, chosen, pick}: place and size, token id, the drafter's
- * probability or null, the target's verdict or null, the node or -1, whether it lies on the path
- * verified, whether the target chose it.
+ * `box` is {x, y, w, h, id, p, status, node, chosen, pick, spaced}: place and size, token id, the
+ * drafter's probability or null, the target's verdict or null, the node or -1, whether it lies on
+ * the path verified, whether the target chose it, whether its leading space is drawn.
  */
 export function candidateBox(trace, box) {
   const { x, y, w, h, p, status, node } = box;
@@ -45,7 +45,11 @@ export function candidateBox(trace, box) {
     },
     s("rect", { width: w, height: h, rx: 6 }),
     p === null ? null : probabilityBar(w, h, p),
-    wordIn(trace.word(box.id), { x: 7, y: h / 2 + 4, room: roomOf(box) }),
+    wordIn(box.spaced ? `␣${trace.word(box.id).slice(1)}` : trace.word(box.id), {
+      x: 7,
+      y: h / 2 + 4,
+      room: roomOf(box),
+    }),
     s("text", { class: "sd-mark", x: w - 5, y: h / 2 + 4, text: boxMark(box) }),
   );
 }

@@ -211,6 +211,7 @@ export class Lane {
   onScroll() {
     const { scrollHeight, clientHeight, scrollTop } = this.text;
     this.held = scrollHeight - clientHeight - scrollTop > AT_THE_END;
+    this.text.classList.toggle("sd-text-further", scrollTop > 2);
   }
 
   /** Masks and candidates of the round under way, after the text. */

@@ -50,7 +50,9 @@ export function latticeView(trace, round, stage, upto, available) {
     status: (node) => (seen && node >= 0 && round.verify.status[node]) || null,
   };
   columns.forEach((_, k) => svg.append(...columnMarks(trace, lattice, state, k)));
-  const key = h("p", { class: "sd-key", text: latticeKey(draft, paths, seen) });
+  const isSpaced = columns.some((column) => lookAlikes(trace, column).size);
+  const spaces = isSpaced ? " ␣ begins with a space, where two tokens would look alike." : "";
+  const key = h("p", { class: "sd-key", text: latticeKey(draft, paths, seen) + spaces });
   return [scroller({ matters: ".sd-box-rejected" }, svg), key];
 }
 
@@ -144,12 +146,21 @@ function pathLine({ columns, rowOf, centre }, ids, cls, below) {
   return s("polyline", { class: cls, points: points.join(" ") });
 }
 
+/** The ids of a column that only a leading space, which a box leaves out, tells from another. */
+export function lookAlikes(trace, column) {
+  const words = column.map(([id]) => boxed(trace.word(id), 200));
+  const isAlike = (word) => words.indexOf(word) !== words.lastIndexOf(word);
+  const ids = column.map(([id]) => id).filter((_, i) => isAlike(words[i]));
+  return new Set(ids.filter((id) => /^ [^ ]/.test(trace.word(id))));
+}
+
 /**
  * Heading, candidates and the target's choice at position k; an id on a thick or dashed line that
  * is no candidate stands below.
  */
 function columnMarks(trace, { columns, step, width, deep, height }, state, k) {
   const { chosen, below, picks, nodeAt, status } = state;
+  const spaced = lookAlikes(trace, columns[k]);
   const box = (id, p, row) => {
     const node = nodeAt(k + 1, id);
     return candidateBox(trace, {
@@ -161,6 +172,7 @@ function columnMarks(trace, { columns, step, width, deep, height }, state, k) {
       p,
       status: status(node),
       node,
+      spaced: spaced.has(id),
       chosen: chosen[k] === id,
       pick: p !== null && picks[k] === id,
     });
