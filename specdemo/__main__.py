@@ -30,6 +30,10 @@ COMMANDS = {  # name: (module, what it does)
     ),
     "corpus": ("specdemo.training.corpus", "let the target write training text"),
     "train": ("specdemo.training.train", "train a drafter for a target"),
+    "ngram": (
+        "specdemo.commands.ngram",
+        "count the n-grams of a task's text, for DiffuSpec's path search",
+    ),
     "load": (
         "specdemo.commands.load",
         "measure both endpoints of a serving engine under more and more streams",

@@ -35,7 +35,9 @@ def device_engine(width=16, capture=run_eagerly, device="cpu", net=True, **chang
         engine.loaded.networks["block"] = make_tiny_drafter(model, block_size=16).to(device)
         head = model.get_output_embeddings().weight
         engine.loaded.networks["block"].bind(model.get_input_embeddings().weight, head)
-        engine.loaded.pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None)
+        engine.loaded.pair = SimpleNamespace(
+            id="tiny", drafters={"block": "tiny"}, thinking=None, ngram=None
+        )
     return replace(engine, rounds=rounds_of(target, width, capture))
 
 

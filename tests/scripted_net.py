@@ -56,7 +56,7 @@ def loaded(monkeypatch=None, **nets):
         )
     vocab = SimpleNamespace(config=SimpleNamespace(vocab_size=8))
     return SimpleNamespace(
-        pair=SimpleNamespace(id="fake", drafters={k: k for k in nets}),
+        pair=SimpleNamespace(id="fake", drafters={k: k for k in nets}, ngram=None),
         model=vocab,
         device="cpu",
         eos_ids=(7,),

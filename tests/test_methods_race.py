@@ -31,7 +31,9 @@ def engine():
     engine.loaded = SimpleNamespace(
         **vars(engine.loaded) | {"model": model, "networks": {"block": net}}
     )
-    engine.loaded.pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None)
+    engine.loaded.pair = SimpleNamespace(
+        id="tiny", drafters={"block": "tiny"}, thinking=None, ngram=None
+    )
     return engine
 
 

@@ -32,7 +32,7 @@ def engine():
     target = Target(model)
     with torch.inference_mode():
         engine = engine_for(target, widths=equal_widths(target))
-    pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None)
+    pair = SimpleNamespace(id="tiny", drafters={"block": "tiny"}, thinking=None, ngram=None)
     engine.loaded = SimpleNamespace(
         **vars(engine.loaded) | {"model": model, "networks": {"block": net}, "pair": pair}
     )
@@ -48,7 +48,7 @@ def test_drafters_that_read_different_layers_get_a_prompt_each(engine):
     loaded, model = engine.loaded, engine.loaded.model
     few = make_tiny_drafter(model, block_size=16, target_layer_ids=[0], seed=5)
     roles = {"block": "tiny", "streak": "tiny"}
-    pair = SimpleNamespace(id="tiny", drafters=roles, thinking=None)
+    pair = SimpleNamespace(id="tiny", drafters=roles, thinking=None, ngram=None)
     networks = loaded.networks | {"streak": few}
     two = replace(engine, loaded=SimpleNamespace(**vars(loaded) | {"pair": pair}))
     two.loaded.networks = networks

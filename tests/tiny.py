@@ -37,7 +37,7 @@ class Letters:
 
 
 def engine_for(target, eos=(), pieces=None, widths=(1, 2, 4, 8, 16, 32, 64)) -> Engine:
-    pair = SimpleNamespace(id="tiny", drafters={}, thinking=None)
+    pair = SimpleNamespace(id="tiny", drafters={}, thinking=None, ngram=None)
     loaded = SimpleNamespace(
         pair=pair,
         model=None,

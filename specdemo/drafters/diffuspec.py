@@ -1,9 +1,10 @@
 """DiffuSpec: a token lattice from one diffusion pass, a causal-consistency path search through it,
 an adaptive draft length (arXiv 2510.02358; lattice: eq. 7; search: eq. 8; length: eq. 9 to 11).
 
-Differences from the paper: the n-gram model is built online from prompt and output instead of
-fitted to the task's domain; scores are divided by the path's length, because sums favour an early
-end of text; the averages of the length controller may be bias-corrected, or decide otherwise.
+Differences from the paper: the n-gram model is built online from prompt and output, and falls back
+on one fitted to the task's domain only where the pair names its counts; scores are divided by the
+path's length, because sums favour an early end of text; the averages of the length controller may
+be bias-corrected, or decide otherwise.
 """
 
 from __future__ import annotations
@@ -150,6 +151,27 @@ def search(
     return beams
 
 
+def task_model(loaded: Loaded) -> NgramModel | None:
+    """The n-gram model of a task's text that the pair names, read once for ``loaded``; None where
+    it names none.
+
+    Raises:
+        UserError: its file cannot be used.
+    """
+    if loaded.pair.ngram is None:
+        return None
+    if "ngram" not in loaded.networks:
+        from ..models.ngram_file import read_ngrams
+
+        vocab_size = loaded.model.config.get_text_config().vocab_size
+        ids, counts = read_ngrams(loaded.pair.ngram, loaded.tokenizer, vocab_size)
+        model = NgramModel(ORDER, vocab_size)
+        for row, count in zip(ids.tolist(), counts.tolist(), strict=True):
+            model.add(row, count)
+        loaded.networks["ngram"] = model
+    return loaded.networks["ngram"]
+
+
 class LengthController:
     """Adaptive draft length: averages of the drafted length before an end of text and of the
     accepted length decide the next length k (eq. 9 to 11).
@@ -199,11 +221,14 @@ class DiffuSpec:
         self.params = self.network.fit(params, "k_max", "k_min")
         self.vocab_size = loaded.model.config.vocab_size
         self.layer_ids, self.weights = self.network.layer_ids, self.network.weights
+        self.task = task_model(loaded)
+        if self.task is not None:
+            self.weights += ", with the n-grams of a task's text"
 
     def start(self, prompt_ids: list[int], capacity: int) -> None:
         p = self.params
         self.network.start(capacity)
-        self.model = NgramModel(ORDER, self.vocab_size)
+        self.model = NgramModel(ORDER, self.vocab_size, self.task)
         self.control = LengthController(p.k_min, p.k_max, p.delta, p.rho, p.length)
         self.generated: int | None = None  # None: no draft awaits its verdict
 

@@ -48,6 +48,7 @@ class Pair:
         dtypes: what the target may be loaded in, the preferred one first.
         thinking: for targets with a thinking mode, whether the drafters were trained with it on;
             None where there is none.
+        ngram: absolute file of n-gram counts of a task's text (:mod:`.ngram_file`), None: none.
         blocked: why its diffusion drafter cannot be loaded here, or None.
         engine: where an engine serves it; it then has neither target nor drafters here.
     """
@@ -61,6 +62,7 @@ class Pair:
     hardware: str = ""
     dtypes: tuple[str, ...] = ("bf16", "fp32")
     thinking: bool | None = None
+    ngram: str | None = None
     blocked: str | None = None
     notes: str = ""
     engine: Served | None = None
@@ -237,6 +239,7 @@ class _Entry(_Strict):
     hardware: _Text | None = None
     dtypes: Annotated[list[Dtype], Field(min_length=1)] | None = None
     thinking: StrictBool | None = None
+    ngram: _Text | None = None
     blocked: _Text | None = None
     notes: _Text | None = None
 
@@ -270,6 +273,7 @@ def _pair(name: str, entry: Any, path: Path) -> Pair:
         hardware=checked.hardware or "",
         dtypes=tuple(checked.dtypes or Pair.dtypes),
         thinking=checked.thinking,
+        ngram=str(_folder(checked.ngram, path)) if checked.ngram else None,
         blocked=checked.blocked,
         notes=checked.notes or "",
     )

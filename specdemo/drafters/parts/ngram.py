@@ -95,15 +95,26 @@ class NgramModel:
 
     p(v | h) = (c(h v) + t(h) · p(v | h')) / (c(h) + t(h)), where c counts occurrences, t(h) is the
     number of different tokens seen after h and h' is h without its first token; below the empty
-    history is the uniform distribution over ``vocab_size`` ids.
+    history is the uniform distribution over ``vocab_size`` ids, or what ``base``, a model of other
+    text, says.
     """
 
-    def __init__(self, order: int, vocab_size: int) -> None:
-        self.order = order
-        self.vocab_size = vocab_size
+    def __init__(self, order: int, vocab_size: int, base: NgramModel | None = None) -> None:
+        self.order, self.vocab_size, self.base = order, vocab_size, base
         self.ids: list[int] = []
         self._counts: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
         self._totals: dict[tuple[int, ...], int] = defaultdict(int)
+
+    def add(self, ids: Sequence[int], count: int) -> None:
+        """Count the n-gram ``ids``, ``order`` tokens that stood in a row ``count`` times: its last
+        token behind each shorter history.
+        """
+        *history, token = ids
+        for n in range(self.order):
+            tail = tuple(history[len(history) - n :])
+            row = self._counts[tail]
+            row[token] = row.get(token, 0) + count
+            self._totals[tail] += count
 
     def extend_to(self, ids: Sequence[int]) -> None:
         """Count what is new in ``ids``, the whole text, which starts with what is known."""
@@ -118,7 +129,7 @@ class NgramModel:
 
     def prob(self, history: Sequence[int], token: int) -> float:
         """p(token | the last order − 1 tokens of history), in O(order)."""
-        p = 1.0 / self.vocab_size
+        p = 1.0 / self.vocab_size if self.base is None else self.base.prob(history, token)
         for n in range(min(self.order - 1, len(history)) + 1):
             row = self._counts.get(tuple(history[len(history) - n :]))
             if not row:
