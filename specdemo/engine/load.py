@@ -112,7 +112,7 @@ def make_engine(
         drafters: as in :func:`load_engine`.
     """
     say = progress or (lambda message, fraction: None)
-    say("Preparing the target (about half a minute the first time on a machine)", None)
+    say("Preparing the target (about a quarter of a minute the first time on a machine)", None)
     threads = thread_counts(loaded.device)
     if torch.get_num_threads() != threads[0]:
         torch.set_num_threads(threads[0])
