@@ -5,6 +5,8 @@ does not have.
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
 from typing import Any
 
 from ..errors import UserError, shown
@@ -47,16 +49,25 @@ def check_fields(config: Any, name: str) -> None:
             f"{name} has max_position_embeddings {shown(positions)}; it must be a whole number from"
             " 1; correct its config.json."
         )
-    known = type(config)().to_dict().keys() | type(config).attribute_map.keys()
     values = config.to_dict()
-    for key in sorted(values.keys() & CHANGES.keys() - known):
+    for key in sorted(values.keys() & CHANGES.keys()):
         value = values[key]
-        if value is not None and value not in CHANGES[key]:
+        if value is not None and value not in CHANGES[key] and not _is_read(key, type(config)):
             raise UserError(
                 f"{name} has {key} {shown(value)}, which models of type “{config.model_type}” do"
                 " not compute, so its text would be another model's; correct its config.json, or"
                 " choose another target."
             )
+
+
+def _is_read(key: str, form: Any) -> bool:
+    """Whether configs of the class ``form`` have a field ``key``, declared or made."""
+    declared = {*inspect.signature(form.__init__).parameters, *form.attribute_map}
+    if key in declared | {*getattr(form, "__dataclass_fields__", ())}:
+        return True
+    with suppress(Exception):  # of a class without defaults, whose declarations have to do
+        return key in form().to_dict()
+    return False
 
 
 def quantized_as(config: Any) -> str:
