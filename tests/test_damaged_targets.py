@@ -126,6 +126,12 @@ def test_a_pipe_is_not_waited_for(damaged):
         load_target(pair_of(damaged), "fp32", "cpu")
 
 
+def test_weights_of_another_kind_are_named(damaged):
+    (damaged / "model.safetensors").rename(damaged / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"no \*.safetensors, and pytorch_model.bin is of a kind"):
+        load_target(pair_of(damaged), "fp32", "cpu")
+
+
 def test_a_target_that_reads_too_little_to_be_checked(tiny_loaded):
     model = make_tiny_target(max_position_embeddings=64)
     with pytest.raises(UserError, match="reads at most 64 tokens"):

@@ -36,6 +36,7 @@ DTYPES = {
 }
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+NOT_READ = (".bin", ".gguf", ".pt", ".pth")  # weights of other kinds
 # tables that older checkpoints store and a model makes by itself
 BUFFERS = re.compile(r"inv_freq$|\.(attn|attention)\.(masked_)?bias$|position_ids$")
 
@@ -187,7 +188,9 @@ def check_target_folder(folder: Path, pair: Pair) -> tuple[Any, Any]:
     prompt_ids(tokenizer, "?", pair.thinking)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise _damaged(folder, "there is no *.safetensors")
+        other = next((f for f in sorted(folder.iterdir()) if f.suffix in NOT_READ), None)
+        why = f", and {other.name} is of a kind that is not read" if other else ""
+        raise _damaged(folder, f"there is no *.safetensors{why}")
     for file in files:
         if not file.is_file():  # to open a pipe would wait for ever
             raise _damaged(folder, f"{file.name} is no file")
