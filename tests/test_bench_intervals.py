@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from fake_runners import PROMPTS, FakeRunners, plan
@@ -57,6 +59,14 @@ def test_methods_are_compared_within_their_trials(tmp_path):
     assert report["paired"]["block"]["tree"][0] == pytest.approx(1 / middle)
     assert "3.00<br><small>2.00 – 4.00" in fragment(report)
     assert report["table"]["tree"]["all"]["interval"] == pytest.approx([1.0, 2.0])
+
+
+def test_charts_write_categories_as_words(tmp_path):
+    lines, _ = trials(tmp_path)
+    report = make_report(json.loads(json.dumps(lines).replace('"easy"', '"word_problems"')))
+    assert "word_problems" in report["categories"]
+    drawn = dict(charts(report))["Speed-up over plain decoding, by category"].to_json()
+    assert "word problems" in drawn and "word_problems" not in drawn
 
 
 def test_acceptance_by_position_counts_rounds(tmp_path):

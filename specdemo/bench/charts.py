@@ -81,6 +81,7 @@ def make_figure(*traces: Any, **layout: Any) -> go.Figure:
         "font": {"color": GREY, "size": 14},
         "margin": {"t": 30, "r": 10},
         "height": 460,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY},  # else a grey box over the title
     }
     base["legend"] = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0}
     figure = go.Figure(traces, {**base, **layout})
@@ -101,7 +102,7 @@ def bars(report: Report, key: ByCategory, axis: str, line: float | None = None) 
     traces = [
         go.Bar(
             name=title,
-            x=columns,
+            x=[c.replace("_", " ") for c in columns],
             y=[report["table"][label][c][key] for c in columns],
             error_y=_bounds([report["table"][label][c] for c in columns], key),
             marker_color=color,
@@ -251,7 +252,7 @@ def scatter(report: Report) -> go.Figure:
     traces, most = [], 1.0
     for label, title, color, mark in _titles(report):
         points = [
-            (s["predicted"], s["speedup"], c)
+            (s["predicted"], s["speedup"], c.replace("_", " "))
             for c, s in report["table"][label].items()
             if s["predicted"] and s["speedup"]
         ]

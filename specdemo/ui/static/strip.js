@@ -15,14 +15,6 @@ import {
 } from "./strip_model.js";
 import { stripWords } from "./strip_words.js";
 
-const PHASE_WORDS = {
-  masks: "masks",
-  denoise: "denoise",
-  draft: "draft",
-  copy: "copy",
-  verify: "verify",
-  keep: "keep",
-};
 const FLIGHT_MS = 320;
 
 export class BlockStrip {
@@ -112,7 +104,7 @@ export class BlockStrip {
       ...names.map((name, i) =>
         h("li", {
           class: i === at ? "sd-phase-now" : i < at ? "sd-phase-past" : "",
-          text: PHASE_WORDS[name],
+          text: name,
         }),
       ),
     );
