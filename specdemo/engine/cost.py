@@ -136,7 +136,8 @@ class CostModel:
         """Expected milliseconds of a pass with that many live rows: it could be padded to any wider
         one, so none of those costs less.
         """
-        return min(self.ms[width] for width in self.widths if width >= self.width_for(rows))
+        least = self.width_for(rows)
+        return min(self.ms[width] for width in self.widths if width >= least)
 
     def predicted_ms(self, rows: int, draft_ms: float) -> float:
         """Expected milliseconds of a round: its target pass of ``rows`` live rows and the time
