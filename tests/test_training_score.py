@@ -86,5 +86,5 @@ def test_prompts_stand_behind_other_rows_from_a_turn_on(tiny_target, tmp_path):
 
 
 def test_a_folder_that_is_neither_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no checkpoint"):
+    with pytest.raises(UserError, match="holds neither a drafter nor a run"):
         score.read_candidate(tmp_path, torch.device("cpu"))

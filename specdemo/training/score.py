@@ -67,6 +67,8 @@ def read_candidate(folder: Path, loaded: Loaded) -> Candidate:
             else read_drafter(folder).float()
         )
         return Candidate(str(folder), drafter.to(loaded.device), None)
+    if not (folder / checkpoint.NAME).is_file():
+        raise UserError(f"{folder} holds neither a drafter nor a run; name one of those folders.")
     state, tensors = checkpoint.read(folder)
     net: Any = resumed_network(state, folder)
     net.load_state_dict({k[4:]: v for k, v in tensors.items() if k.startswith("net.")})
@@ -214,7 +216,10 @@ def score(args: argparse.Namespace) -> None:
         loaded = load_target(get_pair(args.pair), device=args.device, progress=say)
     training, held_out = checked_split(loaded, read_corpus(args.corpus))
     if not len(held_out):
-        raise UserError("The corpus is too small to hold rows out; write more.")
+        raise UserError(
+            f"Of the corpus's {len(training)} rows none is held out, as about one in a hundred is;"
+            " write some hundreds more with `python -m specdemo corpus --rows N`."
+        )
     candidates = [read_candidate(folder, loaded) for folder in args.folders]
     for candidate in candidates if args.no_markov else ():
         candidate.net.markov = None
