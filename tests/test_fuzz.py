@@ -83,6 +83,7 @@ def engine():
         thinking=None,
         blocked=None,
         engine=None,
+        ngram=None,
     )
     return engine
 

@@ -213,7 +213,7 @@ def test_a_resumed_run_keeps_its_recipe(tiny_target, tmp_path):
 
 
 def test_a_corpus_keeps_its_temperatures(tmp_path):
-    wanted = {"row": 8, "seed": 0, "batch": 2, "temperatures": [1.0]}
+    wanted = {"target": "Tiny", "row": 8, "seed": 0, "batch": 2, "temperatures": [1.0]}
     file = tmp_path / "corpus.json"
     assert corpus._read_about(file, wanted)["temperatures"] == [1.0]
     file.write_text(json.dumps({"row": 8, "seed": 0, "batch": 2}))  # of an earlier version

@@ -42,15 +42,14 @@ def causal_model(family: str, fields: dict[str, Any]) -> Any:
     """A model of transformers with random weights, float32 on the CPU, for the published ``family``
     (a key of :data:`CAUSAL`) and the fields of its config.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(
-        CAUSAL[family], **fields, bos_token_id=None, eos_token_id=None, pad_token_id=None
-    )
+    fields = fields | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    config = CONFIG_MAPPING[CAUSAL[family]](**fields)
     config.family = family
     config.layout = "dream" if FAMILIES[family].shifted else "a2d"
     return AutoModelForCausalLM.from_config(
-        config, dtype=torch.float32, attn_implementation="sdpa"
+        config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
     ).eval()
 
 
