@@ -137,25 +137,15 @@ def text_loss(
     # 3) Score and reduce.
     head = loss.head.to(loss.precision or loss.head.dtype)
     score, logq, hit = objectives.row_scores(states, head, picked, chunk=loss.chunk)
-    known = picked >= 0
-    hit_share = (hit & known).sum() / known.sum().clamp(min=1)
+    labelled = picked >= 0
+    hit_share = (hit & labelled).sum() / labelled.sum().clamp(min=1)
     if streak:
         alive, scored = (
             loss.to_device(x.gather(1, texts.slots)) for x in (texts.labels >= 0, texts.masked)
         )
-        score, logq = score.view(alive.shape), logq.view(alive.shape)
-        value = (
-            objectives.streak_loss(score, alive, scored)
-            if exact
-            else objectives.streak_loss(logq, alive, scored, score)
-        )
+        value = objectives.streak_of_rows(score, logq, alive, scored, exact)
         return value, hit_share, texts.count
     weight = loss.to_device(texts.weight[keep_cpu])
-    name = loss.settings.loss
-    if name == "per-block":
-        value = objectives.per_block_ce(score, weight, keep[0], len(texts.ids))
-    elif name == "nelbo":  # by token, masked or not: what the bound is a mean over
-        value = -(weight * score).sum() / max(int((texts.labels >= 0).sum()), 1)
-    else:
-        value = objectives.weighted_ce(score, weight)
+    known = int((texts.labels >= 0).sum())
+    value = objectives.mean_ce(loss.settings.loss, score, weight, keep[0], len(texts.ids), known)
     return value, hit_share, texts.count

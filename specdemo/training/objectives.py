@@ -229,6 +229,43 @@ def weighted_ce(score: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return -(weight * score).sum() / weight.sum().clamp(min=1e-6)
 
 
+def mean_ce(
+    loss: str,
+    score: torch.Tensor,
+    weight: torch.Tensor,
+    block: torch.Tensor,
+    blocks: int,
+    tokens: int,
+) -> torch.Tensor:
+    """The mean cross-entropy of the settings' ``loss`` over rows ``[R]``.
+
+    Args:
+        score, weight: ``[R]``. block: ``[R]`` which of the ``blocks`` a row is of. tokens: that
+            have a label, masked or not: what the bound of ``nelbo`` is a mean over.
+    """
+    if loss == "per-block":
+        return per_block_ce(score, weight, block, blocks)
+    if loss == "nelbo":
+        return -(weight * score).sum() / max(tokens, 1)
+    return weighted_ce(score, weight)
+
+
+def streak_of_rows(
+    score: torch.Tensor,
+    logq: torch.Tensor,
+    alive: torch.Tensor,
+    scored: torch.Tensor,
+    exact: bool,
+) -> torch.Tensor:
+    """:func:`streak_loss` of rows ``[R]``, all slots of the blocks ``alive``, ``scored`` ``[S, B -
+    1]`` in order: the paper's form (SpecDiff-2 Eq. 6) where ``exact``, else the detached one.
+    """
+    score, logq = score.view(alive.shape), logq.view(alive.shape)
+    if exact:
+        return streak_loss(score, alive, scored)
+    return streak_loss(logq, alive, scored, score)
+
+
 def per_block_ce(
     score: torch.Tensor, weight: torch.Tensor, block: torch.Tensor, blocks: int
 ) -> torch.Tensor:

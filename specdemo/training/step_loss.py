@@ -258,16 +258,10 @@ class StepLoss:
         if not streak:
             loss = self._reduce(score, self.to_device(weight[keep_cpu]), keep, batch)
             return StepResult(loss, hit_share, batch.anchor_count)
-        slots = weight.shape[-1]
         alive, scored = (
-            self.to_device(x.reshape(-1, slots)) for x in (labels >= 0, batch.masked[..., 1:])
+            self.to_device(x.flatten(0, 1)) for x in (labels >= 0, batch.masked[..., 1:])
         )
-        score, logq = score.view(-1, slots), logq.view(-1, slots)
-        loss = (
-            objectives.streak_loss(score, alive, scored)
-            if exact
-            else objectives.streak_loss(logq, alive, scored, score)
-        )
+        loss = objectives.streak_of_rows(score, logq, alive, scored, exact)
         return StepResult(loss, hit_share, batch.anchor_count)
 
     def _reduce(
@@ -277,16 +271,10 @@ class StepLoss:
         keep: tuple[torch.Tensor, ...],
         batch: BlockBatch,
     ) -> torch.Tensor:
-        """The mean cross-entropy of the settings' ``loss`` over rows ``[R]`` that stand at ``keep``
-        in the batch.
-        """
-        if self.settings.loss == "per-block":
-            N, A = batch.anchors.shape
-            return objectives.per_block_ce(score, weight, keep[0] * A + keep[1], N * A)
-        if self.settings.loss == "nelbo":  # by token, masked or not: what the bound is a mean over
-            tokens = int((batch.labels[..., 1:] >= 0).sum())
-            return -(weight * score).sum() / max(tokens, 1)
-        return objectives.weighted_ce(score, weight)
+        """:func:`.objectives.mean_ce` over rows ``[R]`` that stand at ``keep`` in the batch."""
+        N, A = batch.anchors.shape
+        block, tokens = keep[0] * A + keep[1], int((batch.labels[..., 1:] >= 0).sum())
+        return objectives.mean_ce(self.settings.loss, score, weight, block, N * A, tokens)
 
     def markov(self, step: int, progress: float) -> StepResult:
         """The Markov head's cross-entropy, see :func:`.markov.markov_loss`; the block drafter below
