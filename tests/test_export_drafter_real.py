@@ -73,7 +73,7 @@ def random_layer(loaded, rows):
     """A drafter of one random layer that tells contexts and places apart, and the features of each
     row. Its second matrix behind attention is zero.
     """
-    net = new_drafter(loaded.model, "block", 1, DRAFTS + 1, None, 0, mask_id=MASK, dflash=True)
+    net = new_drafter(loaded.model, "block", 1, DRAFTS + 1, None, 0, mask_id=MASK, shape="dflash")
     attention, mlp = net.layers[0].self_attn, net.layers[0].mlp
     seen = [features_of(loaded.model, net.layer_ids, p + t)[0].float() for p, t in rows]
     # some features are a hundred times as large as others

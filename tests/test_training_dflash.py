@@ -128,7 +128,7 @@ def test_a_reduced_vocabulary_or_a_window_keeps_our_own_layout(tiny_loaded, tmp_
 
 def test_norms_begin_at_the_sizes_of_the_targets_queries_and_keys():
     target = make_tiny_target()
-    net = new_drafter(target, "block", 1, 8, None, 0, mask_id=1, dflash=True)
+    net = new_drafter(target, "block", 1, 8, None, 0, mask_id=1, shape="dflash")
     source, layer = target.model.layers[0], net.layers[0]
     x = torch.randn(4000, 64)
     for name, norm in norms_of(source, layer).items():

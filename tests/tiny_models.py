@@ -32,11 +32,12 @@ def make_tiny_drafter(
     target, layout="own", block_size=8, layers=2, draft_vocab=None, seed=1, bound=True, **more
 ):
     """A random block drafter for ``target``: ``own`` is our layout (own context projections,
-    learned mask), ``shared`` is z-lab's.
+    learned mask), ``shared`` is z-lab's, ``text`` reads tokens instead of features.
     """
-    from specdemo.models.block_drafter import BlockDrafter, BlockDrafterConfig
+    from specdemo.models.block_drafter import BlockDrafterConfig
+    from specdemo.models.text_drafter import block_network
 
-    ours = layout == "own"
+    ours, text = layout in ("own", "text"), layout == "text"
     c = target.config
     torch.manual_seed(seed)
     config = BlockDrafterConfig(
@@ -52,15 +53,16 @@ def make_tiny_drafter(
                 "block_size": block_size,
                 "num_target_layers": c.num_hidden_layers,
                 "mask_token_id": c.vocab_size - 1,
-                "target_layer_ids": list(range(c.num_hidden_layers)),
+                "target_layer_ids": [] if text else list(range(c.num_hidden_layers)),
+                "context": "text" if text else "target",
                 "qk_norm": not ours,
-                "context_projection": layout,
+                "context_projection": "own" if layout == "own" else "shared",
                 "mask_embedding": "learned" if ours else "token",
             },
             **more,
         }
     )
-    net = BlockDrafter(config, draft_vocab=draft_vocab).eval()
+    net = block_network(config)(config, draft_vocab=draft_vocab).eval()
     for p in net.parameters():
         p.requires_grad_(False).mul_(4 if p.dim() > 1 else 1)
     if bound:

@@ -9,7 +9,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -342,16 +342,11 @@ def draft_pass_ms(
     out: dict[str, float] = {}
     with torch.inference_mode():
         cache = net.new_cache(context + 64)
-        features = torch.randn(
-            context,
-            len(net.layer_ids) * engine.target.config.hidden_size,
-            dtype=engine.target.dtype,
-            device=device,
-        )
-        net.extend(cache, features, 0)
+        take_in = _reader(engine, net, cache, context)
+        take_in(context)
 
         def step(ids: torch.Tensor) -> torch.Tensor:
-            net.extend(cache, features[:catch_up], context - catch_up)
+            take_in(catch_up)
             return net.logits(net.hidden(ids, context, cache)[:, 1:])
 
         for blocks, slots in shapes or ((1, 8), (1, net.block_size), (4, net.block_size)):
@@ -359,6 +354,21 @@ def draft_pass_ms(
             ids[:, 0] = 11
             out[f"{blocks}x{slots}"] = median_ms(device, partial(step, ids), repeats)
     return out
+
+
+def _reader(engine: Engine, net: Any, cache: Any, context: int) -> Callable[[int], None]:
+    """What takes in the last so many of ``context`` tokens, as a round does."""
+    if net.reads_text:
+
+        def read(count: int) -> None:
+            cache.rollback(context - count if cache.end else 0)
+            net.read(cache, [11] * (context + 1))
+
+        return read
+    config, dtype = engine.target.config, engine.target.dtype
+    width = len(net.layer_ids) * config.hidden_size
+    features = torch.randn(context, width, dtype=dtype, device=engine.target.device)
+    return lambda count: net.extend(cache, features[:count], context - count)
 
 
 def _block_drafter(engine: Engine) -> BlockDrafter:

@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from .compiled import MAX_ROWS
-from .decoder import CHUNK_ROWS, ROW_STEP, WindowCache, rms_norm, whole_steps
+from .decoder import CHUNK_ROWS, WindowCache
 from .layers import DrafterConfig, Layer, Rope, TargetEmbeddings, linear
-from .reads import Reads, hide
+from .text_pass import text_pass
 
 
 class ArDrafterConfig(DrafterConfig):
@@ -78,41 +77,8 @@ class ArDrafter(TargetEmbeddings, PreTrainedModel):
         position, ids = cache.clip(position, ids)
         hidden = []
         for chunk in ids.split(CHUNK_ROWS):
-            hidden.append(self._read(chunk, position, cache))
+            # a target may have rows that a language model of its own lacks
+            x = F.embedding(chunk.clamp(max=len(self.embedding) - 1), self.embedding)
+            hidden.append(text_pass(self, x, position, cache))
             position += len(chunk)
         return self.logits(hidden[-1][-1:] if last_only else torch.cat(hidden))
-
-    def _read(self, ids: torch.Tensor, position: int, cache: WindowCache) -> torch.Tensor:
-        """One chunk of :meth:`step`: states ``[n, H]`` after the final norm."""
-        n = ids.shape[0]
-        slot = cache.place(position, n)
-        # what pads a long chunk lies behind all that a row sees
-        rows = n if n <= ROW_STEP else min(whole_steps(n), cache.capacity - slot)
-        # a target may have rows that a language model of its own lacks
-        ids = F.pad(ids, (0, rows - n)).clamp(max=len(self.embedding) - 1)
-        end = slot + rows
-        first = 0 if cache.window is None else max(0, slot + 1 - cache.window)
-        group = self.config.num_attention_heads // self.config.num_key_value_heads
-        seen = None  # [rows, end - first]
-        if rows > 1:
-            slots = torch.arange(end, device=ids.device)
-            seen = slots[None] <= slots[slot:, None]
-            if cache.window is not None:
-                seen &= slots[None] > slots[slot:, None] - cache.window
-            seen = seen[:, first:]
-        x, (cos, sin) = F.embedding(ids, self.embedding), self.rope_table.rows(position, rows)
-        cache.length = slot + n
-        if self.compiled is not None and rows <= MAX_ROWS:
-            reads = Reads(first, first, end, None if seen is None else hide(seen, group))
-            return self.compiled(x, cos, sin, cache, slot, reads)[0][:n]
-        mask = None if seen is None else seen.repeat(group, 1)
-
-        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            keys, values = cache.write(layer, slot, k, v)
-            return F.scaled_dot_product_attention(
-                q, keys[None, :, first:end], values[None, :, first:end], attn_mask=mask
-            )
-
-        for layer in self.fused:
-            x = layer(x, cos, sin, attend)
-        return rms_norm(x, self.final_norm, self.config.rms_norm_eps)[:n]

@@ -13,8 +13,10 @@ class BlockDrafterConfig(DrafterConfig):
 
     Args:
         block_size: slots of a block, anchor included.
+        context: what it reads before its anchor: features of the ``target``, or the ``text``
+            itself (:mod:`.text_drafter`).
         target_layer_ids: decoder layers of the target whose *outputs* are the features
-            (``hidden_states[i + 1]``); -1 stands for its embeddings.
+            (``hidden_states[i + 1]``); -1 stands for its embeddings. None where it reads the text.
         mask_token_id: a real row of the target's embedding that is never emitted; it stands for the
             mask in transformers' contract.
         context_projection: ``own`` (K/V projections for the context alone) or ``shared`` (DFlash).
@@ -40,6 +42,7 @@ class BlockDrafterConfig(DrafterConfig):
         num_hidden_layers: int = 4,
         block_size: int | None = None,
         num_target_layers: int | None = None,
+        context: Literal["target", "text"] = "target",
         target_layer_ids: list[int] | None = None,
         mask_token_id: int | None = None,
         qk_norm: bool = True,
@@ -67,7 +70,7 @@ class BlockDrafterConfig(DrafterConfig):
     ) -> None:
         self.block_size = 16 if block_size is None else block_size
         self.mask_token_id, self.num_target_layers = mask_token_id, num_target_layers
-        self.target_layer_ids = list(target_layer_ids or ())
+        self.context, self.target_layer_ids = context, list(target_layer_ids or ())
         self.context_projection = context_projection
         self.mask_embedding = mask_embedding
         self.layer_types = layer_types or ["full_attention"] * num_hidden_layers

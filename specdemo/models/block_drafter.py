@@ -12,7 +12,7 @@ convolutions and by heads on top.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ from .pair_heads import (
     SelectorPairs,
 )
 from .reads import Reads, hide
-from .sight import FULL, Sight, block_mask, sights
+from .sight import FULL, Masks, Sight, block_mask, sights, whole_mask
 
 MASK = -1  # the id of a masked slot in the blocks given to :meth:`BlockDrafter.hidden`
 
@@ -50,14 +50,14 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
     # heads in use, where the drafter has one: ours, or a published one
     markov_tables: MarkovTables | None = None
     pair_head: PairHead | None = None
+    reads_text = False  # whether it reads tokens, not the target's states (:mod:`.text_drafter`)
     main_input_name = "noise_embeds"
     base_model_prefix = "model"
 
     def __init__(self, config: BlockDrafterConfig, draft_vocab: torch.Tensor | None = None):
         super().__init__(config)
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.fc = linear(len(config.target_layer_ids) * size, size)
-        self.hidden_norm = nn.RMSNorm(size, eps)
+        self._add_context(config)
         self.norm = nn.RMSNorm(size, eps)
         self.layers = nn.ModuleList(
             Layer(config, i, config.context_projection == "own")
@@ -71,6 +71,11 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         self._add_published_parts(config)
         self.rope, self.sights = Rope(config), sights(config)
         self.post_init()
+
+    def _add_context(self, c: BlockDrafterConfig) -> None:
+        """What fuses the target's features."""
+        self.fc = linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size)
+        self.hidden_norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
 
     def _add_published_parts(self, c: BlockDrafterConfig) -> None:
         """Heads of published drafters, and embedding and head where they have their own."""
@@ -202,15 +207,9 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         self, embedding: torch.Tensor, head: torch.Tensor, known_ids: int | None = None
     ) -> None:
         super().bind(embedding, head, known_ids)
-        device, dtype = embedding.device, embedding.dtype
+        device = embedding.device
         rows = min(self.config.vocab_size, head.shape[0], known_ids or head.shape[0])
-        self.fused_fc = Linear(self.fc.weight, device, dtype)
-        self.context_norm = self.hidden_norm.weight.detach().to(embedding)
-        to_context = [p for l in self.layers for p in l.self_attn.context_projections()]
-        self.to_context = Linear(torch.cat([p.weight.detach() for p in to_context]), device, dtype)
-        self.context_bias = None
-        if to_context[0].bias is not None:
-            self.context_bias = torch.cat([p.bias.detach() for p in to_context]).to(embedding)
+        self._bind_context()
         mask_row = (
             self.embed(torch.tensor(self.config.mask_token_id, device=device))
             if self.mask_embedding is None
@@ -223,6 +222,16 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
         if self.markov is not None:
             ids = slice(rows) if self.vocab_ids is None else self.vocab_ids
             self.markov_tables = MarkovTables(self.markov, self.embedding[ids], head.detach()[ids])
+
+    def _bind_context(self) -> None:
+        place = self.embedding.device, self.embedding.dtype
+        self.fused_fc = Linear(self.fc.weight, *place)
+        self.context_norm = self.hidden_norm.weight.detach().to(self.embedding)
+        to_context = [p for l in self.layers for p in l.self_attn.context_projections()]
+        self.to_context = Linear(torch.cat([p.weight.detach() for p in to_context]), *place)
+        self.context_bias = None
+        if to_context[0].bias is not None:
+            self.context_bias = torch.cat([p.bias.detach() for p in to_context]).to(self.embedding)
 
     def _pair_head(self) -> PairHead | None:
         c = self.config
@@ -330,7 +339,7 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
             hidden = None if of_block is None else hide(of_block, group)
             reads = Reads(first, last, last + n, hidden)
             return self.compiled(x, cos, sin, cache, last, reads)[0].view(batch, width, -1)
-        whole = {id(m): _whole(m, last - first, n, group) for m in masks}
+        whole = {id(m): whole_mask(m, last - first, n, group) for m in masks}
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if last == cache.length:
@@ -377,23 +386,3 @@ class BlockDrafter(TargetEmbeddings, PreTrainedModel):
                 )
             )
         return [known[sight] for sight in self.sights]
-
-
-class Masks(NamedTuple):
-    """See :func:`.sight.block_mask`."""
-
-    of_context: torch.Tensor | None
-    of_block: torch.Tensor | None
-
-
-def _whole(masks: Masks, context: int, n: int, group: int) -> torch.Tensor | None:
-    """One mask ``[group * n, context + n]`` of both parts, None where everything is seen."""
-    of_context, of_block = masks
-    if of_context is None and of_block is None:
-        return None
-    device = (of_block if of_context is None else of_context).device  # type: ignore[union-attr]
-    if of_context is None:
-        of_context = torch.ones(n, context, dtype=torch.bool, device=device)
-    if of_block is None:
-        of_block = torch.ones(n, n, dtype=torch.bool, device=device)
-    return torch.cat((of_context, of_block), 1).repeat(group, 1)

@@ -33,6 +33,7 @@ def why_not_dflash(net: Any) -> str | None:
         return "no block: it is autoregressive"
     c = net.config
     unsaid = {
+        "no features of the target: it reads the text alone": net.reads_text,
         "projections of its own for the context": c.context_projection != "shared",
         "no norm of queries and keys": not c.qk_norm,
         "a learned vector for the mask": c.mask_embedding != "token",

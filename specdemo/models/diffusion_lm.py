@@ -86,6 +86,7 @@ class DiffusionLM:
     """
 
     layer_ids: tuple[int, ...] = ()  # it reads nothing of the target
+    reads_text = True
     vocab_ids: torch.Tensor | None = None  # its ids are the target's
     markov_tables = pair_head = None
     weights = "untrained weights"  # in words, for the page

@@ -25,6 +25,7 @@ from .layouts import NEEDED, Facts, layout_of, read_published
 from .load import Loaded, check_target_folder
 from .pair_heads import DsparkPairs
 from .pairs import Pair
+from .text_drafter import block_network
 from .validate import (
     check_context_window,
     check_drafter_config,
@@ -99,6 +100,7 @@ def _parts(net: BlockDrafter | ArDrafter | DiffusionLM) -> str:
     elif pairs is not None:
         head = " with DFlash 2's candidate selector"
     window = net.config.context_window
+    head += ", which reads the text alone" if getattr(net, "reads_text", False) else ""
     return head + (f" reading at most the last {window} tokens" if window else "")
 
 
@@ -113,7 +115,8 @@ def read_drafter(folder: str | Path, loaded: Loaded | None = None) -> BlockDraft
     check_sizes(config, str(folder))
     if loaded is not None:
         _check_fit(config, folder, loaded)
-    cls: Any = BlockDrafter if isinstance(config, BlockDrafterConfig) else ArDrafter
+    is_block = isinstance(config, BlockDrafterConfig)
+    cls: Any = block_network(config) if is_block else ArDrafter
     try:
         with torch.device("meta"):  # the names and shapes alone
             shapes = cls(config, weights.get("draft_vocab"))

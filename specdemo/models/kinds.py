@@ -178,3 +178,10 @@ def is_diffusion_lm(config: dict[str, Any]) -> bool:
     (:data:`.diffusion_configs.FAMILIES`).
     """
     return config.get("model_type") in DIFFUSION_LMS
+
+
+def stands_alone(config: dict[str, Any]) -> bool:
+    """Whether a drafter folder's ``config.json`` describes a diffusion drafter that reads nothing
+    of the target: a published one, or ours (:mod:`.text_drafter`).
+    """
+    return is_diffusion_lm(config) or config.get("context") == "text"

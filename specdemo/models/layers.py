@@ -294,6 +294,7 @@ class TargetEmbeddings:
     borrowed: bool = False  # of another kind than the method asks for
     embedding: torch.Tensor
     compiled: CompiledLayers | None = None  # the fused layers with compiled code, where they can
+    cache_class: type[WindowCache] = WindowCache
     kept: torch.Tensor | slice  # the drafter's columns that may be proposed
 
     # of the PreTrainedModel that this is mixed into
@@ -353,7 +354,7 @@ class TargetEmbeddings:
         self.rope_table.reserve(capacity)
         if c.context_window is not None:
             capacity = min(capacity, c.context_window + WindowCache.SPARE)
-        return WindowCache(
+        return self.cache_class(
             c.num_hidden_layers,
             c.num_key_value_heads,
             capacity,

@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..files import read_json
 from ..paths import given_path
 from .fetch import drafter_folder
-from .kinds import is_autoregressive, is_diffusion_lm
+from .kinds import is_autoregressive, stands_alone
 from .pairs import PAIR_ID, Pair, get_pair
 
 DTYPES = ("bf16", "fp32", "int4", "8bit", "4bit")  # of a target that no list describes
@@ -31,7 +31,7 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
         folder = drafter_folder(place)
     try:
         config = read_json(folder / "config.json")
-        ar, whole = is_autoregressive(config), is_diffusion_lm(config)
+        ar, whole = is_autoregressive(config), stands_alone(config)
     except (OSError, ValueError, AttributeError):
         raise UserError(
             f"There is no drafter in {folder}; give the folder “drafter” that a finished training"

@@ -78,3 +78,23 @@ def block_mask(
     if batch > 1:
         inside = torch.block_diag(*[inside.to(torch.uint8)] * batch).bool()
     return of_context, None if bool(inside.all()) else inside
+
+
+class Masks(NamedTuple):
+    """What the rows of one pass see, as :func:`block_mask` gives it."""
+
+    of_context: torch.Tensor | None
+    of_block: torch.Tensor | None
+
+
+def whole_mask(masks: Masks, context: int, n: int, group: int) -> torch.Tensor | None:
+    """One mask ``[group * n, context + n]`` of both parts, None where everything is seen."""
+    of_context, of_block = masks
+    if of_context is None and of_block is None:
+        return None
+    device = (of_block if of_context is None else of_context).device  # type: ignore[union-attr]
+    if of_context is None:
+        of_context = torch.ones(n, context, dtype=torch.bool, device=device)
+    if of_block is None:
+        of_block = torch.ones(n, n, dtype=torch.bool, device=device)
+    return torch.cat((of_context, of_block), 1).repeat(group, 1)

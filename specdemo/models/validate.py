@@ -107,7 +107,13 @@ def check_drafter_config(
             f"{name} was made for a target of {config.num_target_layers} layers and this one has"
             f" {text.num_hidden_layers}; choose a drafter made for this target."
         )
-    _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
+    if config.context == "target":
+        _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
+    elif config.target_layer_ids or config.context_projection == "own":
+        raise UserError(
+            f"{name} reads the text alone, and its config.json asks for the target's layers"
+            f" {config.target_layer_ids}, too; take target_layer_ids and context_projection out."
+        )
     if not isinstance(config.block_size, int) or not 2 <= config.block_size <= MAX_BLOCK:
         raise UserError(
             f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to"

@@ -51,17 +51,26 @@ def step_flops(target: Any, net: Any, settings: Settings, vocab_size: int, lengt
         return tokens * settings.anchors * (frozen * layers + 0.25 * 6 * vocab_size * width)
     lengths = settings.lengths or (net.block_size,)
     rows = settings.batch * settings.anchors * sum(lengths) / len(lengths)
-    context = net.fc.weight.numel() + sum(
-        p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections()
-    )
+    context, reading = _context_weights(net), 2 * body / settings.reuse
+    if not net.layer_ids and not soft:
+        reading = 0
     if settings.kind == "markov":  # the layers are only read, and so is the head, once
-        return tokens * 2 * (body / settings.reuse + context) + rows * (
+        return tokens * (reading + 2 * context) + rows * (
             2 * layers
             + 0.6 * (2 * vocab_size * width + 6 * sum(p.numel() for p in net.markov.parameters()))
         )
     # about 0.6 of the slots carry loss
-    return tokens * (2 * body / settings.reuse + 6 * context) + rows * (
+    return tokens * (reading + 6 * context) + rows * (
         6 * layers + 0.6 * (4 * vocab_size * width + soft)
+    )
+
+
+def _context_weights(net: Any) -> int:
+    """Weights that every token of the text goes through."""
+    if net.reads_text:
+        return sum(p.numel() for p in net.layers.parameters())
+    return net.fc.weight.numel() + sum(
+        p.weight.numel() for layer in net.layers for p in layer.self_attn.context_projections()
     )
 
 

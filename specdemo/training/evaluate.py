@@ -20,7 +20,7 @@ from .diffusion_net import DiffusionNet
 from .markov import Chain
 from .objectives import ROW_MULTIPLE, chunk_rows, pad_rows
 from .overlap import Overlap
-from .packed import HiddenStateTaps, packed_blocks
+from .packed import HiddenStateTaps, packed_blocks, read_by
 
 ANCHORS_AT_ONCE = 128
 REVEALED_STRIDE = 4  # scores after revealed tokens are taken at every fourth anchor
@@ -260,7 +260,10 @@ class Evaluator:
         if taps is None:
             return self.ar_runs(tokens).cpu().numpy()
         # the padding stands behind every anchor and is never seen
-        features, last = taps.forward(pad_rows(tokens)[None])
+        padded = pad_rows(tokens)[None]
+        features, last = taps.forward(padded)
+        if not isinstance(self.net, DiffusionNet):
+            features = read_by(self.net, self.embedding, padded, features)
         anchors = torch.from_numpy(np.flatnonzero(mask)).to(device)
         run = torch.zeros(len(row), dtype=torch.long, device=device)
         for some in anchors.split(ANCHORS_AT_ONCE):

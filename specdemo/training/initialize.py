@@ -17,11 +17,13 @@ from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.dflash_layout import FORM, has_dflash_form
 from ..models.drafters import read_drafter
 from ..models.load import Loaded
+from ..models.text_drafter import block_network
 from . import checkpoint
 from .data import Corpus, draft_vocabulary
 from .diffusion_net import DiffusionNet
 from .diffusion_start import initial_diffusion, mask_of, resumed_diffusion
 from .markov import with_head
+from .mask_token import choose_mask_token
 from .options import DRAFT_VOCAB, STARTS
 
 TAPS = 5  # target layers whose outputs a block drafter reads (DFlash: 5, spread evenly)
@@ -73,39 +75,6 @@ def shape_of(target_config: Any, layers: int) -> dict[str, Any]:
     }
 
 
-def choose_mask_token(
-    tokenizer: Any, rows: int, eos_ids: tuple[int, ...], written: np.ndarray
-) -> int:
-    """The id that stands for the mask: one of the target's ``rows`` of embedding that is no word
-    and that it never writes, as loaders of block drafters demand.
-
-    The last special token that the target never writes, else a row that no token has, else padding,
-    unknown or start of text; and if all of them were written, as may happen at a high temperature,
-    the one written least.
-
-    Args:
-        written: ``[n]`` how often each id stands in the corpus.
-    Raises:
-        UserError: every row is a word or ends a text.
-    """
-    named = set(tokenizer.get_vocab().values())
-    roles = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id)
-    special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
-
-    def priority(i: int) -> tuple[int, int, int]:
-        """Least is best: written least, then by role, then the last."""
-        count = int(written[i]) if i < len(written) else 0
-        return count, roles.index(i) + 2 if i in roles else int(i not in special), -i
-
-    free = [i for i in range(rows) if (i in special or i not in named) and i not in eos_ids]
-    if not free:
-        raise UserError(
-            "This target has no special token to spare for the mask; add one to its tokenizer, or"
-            " train --kind ar."
-        )
-    return min(free, key=priority)
-
-
 def new_drafter(
     target: Any,
     kind: str,
@@ -114,12 +83,12 @@ def new_drafter(
     draft_vocab: torch.Tensor | None,
     seed: int,
     mask_id: int | None = None,
-    dflash: bool = False,
+    shape: str = "own",
 ) -> ArDrafter | BlockDrafter:
     """A drafter with random weights whose shape follows the target's; float32, on the CPU.
 
     Args:
-        dflash: a block drafter of DFlash's form, not of our own.
+        shape: of a block drafter, one of :data:`.recipes.BLOCK_SHAPES`.
     """
     config = target.config.get_text_config()
     torch.manual_seed(seed)
@@ -130,22 +99,24 @@ def new_drafter(
             ArDrafterConfig(**shape_of(config, layers), qk_norm=has_norm), vocab
         ).float()
     depth = config.num_hidden_layers
-    own = {
+    form: dict[str, Any] = {
         "qk_norm": hasattr(target.get_decoder().layers[0].self_attn, "q_norm"),
         "context_projection": "own",
         "mask_embedding": "learned",
+        "target_layer_ids": spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
     }
-    return BlockDrafter(
-        BlockDrafterConfig(
-            **shape_of(config, layers),
-            block_size=block_size,
-            mask_token_id=mask_id,
-            num_target_layers=depth,
-            target_layer_ids=spread(TAPS, min(1, depth - 1), max(depth - 2, 0)),
-            **(FORM if dflash else own),
-        ),
-        vocab,
-    ).float()
+    if shape == "dflash":
+        form |= FORM
+    elif shape == "text":
+        form |= {"context": "text", "context_projection": "shared", "target_layer_ids": []}
+    made = BlockDrafterConfig(
+        **shape_of(config, layers),
+        block_size=block_size,
+        mask_token_id=mask_id,
+        num_target_layers=depth,
+        **form,
+    )
+    return block_network(made)(made, vocab).float()
 
 
 @torch.no_grad()
@@ -198,7 +169,7 @@ def init_drafter(
     draft_vocab: torch.Tensor | None,
     seed: int = 0,
     mask_id: int | None = None,
-    dflash: bool = False,
+    shape: str = "own",
 ) -> tuple[ArDrafter | BlockDrafter, str]:
     """The network to train and one phrase about its beginning.
 
@@ -207,16 +178,18 @@ def init_drafter(
             kept.
         mask_id: see :func:`choose_mask_token`; a drafter folder keeps its own if it has one.
         start: ``random``, ``target-layers`` or a drafter folder of the same form (``draft_vocab``
-            None keeps its own).
-        dflash: whether a new block drafter has DFlash's form.
+            None keeps its own); of ``shape`` text also an autoregressive drafter's.
+        shape: of a new block drafter.
     """
     if start not in STARTS:
-        net, phrase = _from_folder(target, kind, Path(start), layers, block_size, draft_vocab)
+        net, phrase = _from_folder(
+            target, kind, Path(start), layers, block_size, draft_vocab, shape
+        )
         if kind != "ar" and net.config.mask_token_id is None:
             net.config.mask_token_id = mask_id
         return net, phrase
     net = new_drafter(
-        target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id, dflash
+        target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id, shape
     )
     if start == "random":
         return net, "random weights"
@@ -230,6 +203,7 @@ def _from_folder(
     layers: int,
     block_size: int,
     draft_vocab: torch.Tensor | None,
+    shape: str,
 ) -> tuple[Any, str]:
     if not (folder / "config.json").is_file():
         run = folder.parent if (folder.parent / checkpoint.NAME).is_file() else folder
@@ -242,7 +216,10 @@ def _from_folder(
             f"There is no finished drafter in {folder}; give --start a drafter folder,"
             f" target-layers or random.{unfinished}"
         )
-    net = read_drafter(folder)
+    net: Any = read_drafter(folder)
+    what = f"the drafter in {folder.name}"
+    if isinstance(net, ArDrafter) and shape == "text":
+        net, what = opened(target, net, block_size or BLOCK), f"{what}, its blocks seen both ways"
     if isinstance(net, ArDrafter) != (kind == "ar"):
         raise UserError(
             f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter;"
@@ -273,7 +250,22 @@ def _from_folder(
             net.markov, net.config.markov_rank = None, 0
     if draft_vocab is not None:
         net.draft_vocab = draft_vocab.to(torch.int32)
-    return net.float().requires_grad_(True), f"the drafter in {folder.name}{kept}"
+    return net.float().requires_grad_(True), what + kept
+
+
+@torch.no_grad()
+def opened(target: Any, net: ArDrafter, block_size: int) -> BlockDrafter:
+    """A block drafter that reads the text, with the layers of an autoregressive one."""
+    depth, vocab = len(net.layers), net.draft_vocab
+    out: Any = new_drafter(target, "block", depth, block_size, vocab, 0, shape="text")
+    lacking, unknown = out.load_state_dict(net.state_dict(), strict=False)
+    if lacking != ["mask_embedding"] or unknown:
+        raise UserError(
+            "This autoregressive drafter's layers have another form than a block drafter's for"
+            " this target; start from target-layers."
+        )
+    out.mask_embedding.copy_(target.get_input_embeddings().weight.float().mean(0))
+    return out
 
 
 def keep_layers(net: ArDrafter | BlockDrafter, count: int) -> list[int]:
@@ -298,7 +290,7 @@ def initial_network(
         rows: training rows, which choose mask and draft vocabulary. args: of ``train``.
     """
     check_form(loaded.model)
-    kind, dflash = args.kind or "block", args.shape == "dflash"
+    kind, shape = args.kind or "block", args.shape or "own"
     if kind == "markov" and args.start in STARTS:
         raise UserError(
             "A Markov head is trained on a finished block drafter; give its folder with --start."
@@ -316,13 +308,13 @@ def initial_network(
     new = args.start in STARTS or not (Path(args.start) / "config.json").exists()
     size = args.draft_vocab
     if size < 0:
-        size = 0 if dflash else DRAFT_VOCAB
+        size = 0 if shape == "dflash" else DRAFT_VOCAB
     reduced = 0 < size < loaded.model.config.get_text_config().vocab_size
     vocab = None
     if reduced and new:
         vocab = draft_vocabulary(rows, size, loaded.eos_ids, mask)
     net, phrase = init_drafter(
-        loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask, dflash
+        loaded.model, kind, args.start, args.layers, args.block_size, vocab, args.seed, mask, shape
     )
     _check_shape(net, args)
     whole = net.draft_vocab is None and args.draft_vocab <= 0
@@ -341,6 +333,7 @@ def initial_network(
 def _check_shape(net: ArDrafter | BlockDrafter, args: argparse.Namespace) -> None:
     """Raises UserError: the drafter that is started from has another shape than is asked for."""
     found = "dflash" if has_dflash_form(net.config) else "own"
+    found = "text" if getattr(net, "reads_text", False) else found
     if args.shape not in (None, found):
         raise UserError(
             f"The drafter in {args.start} has the shape {found}, which it keeps; leave --shape out,"
@@ -364,14 +357,14 @@ def resumed_network(state: dict[str, Any], folder: Path) -> ArDrafter | BlockDra
     kind = state["settings"]["kind"]
     if kind == "diffusion-lm":
         return resumed_diffusion(state["config"])
-    cls: Any
-    form: Any
-    cls, form = (ArDrafter, ArDrafterConfig) if kind == "ar" else (BlockDrafter, BlockDrafterConfig)
+    form: Any = ArDrafterConfig if kind == "ar" else BlockDrafterConfig
     config = {
         name: value
         for name, value in state["config"].items()
         if name not in ("model_type", "dtype", "architectures", "transformers_version")
     }
     vocab = checkpoint.read(folder)[1].get("net.draft_vocab")
-    net = cls(form(**config), vocab).float()
+    made = form(**config)
+    cls: Any = ArDrafter if kind == "ar" else block_network(made)
+    net = cls(made, vocab).float()
     return with_head(net) if kind == "markov" else net

@@ -60,6 +60,8 @@ def _training_table(facts: dict[str, Any]) -> list[str]:
             f" {s['mix']:g}"
         ),
     }
+    if "reads" in facts:
+        rows["reads"] = facts["reads"]
     if s["kind"] not in ("ar", "markov"):
         rows["blocks and loss"] = _recipe(s)
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]

@@ -156,9 +156,10 @@ def _add_drafter_options(group: argparse._ArgumentGroup) -> None:
         "--shape",
         choices=SHAPES,
         help=(
-            "own, or dflash: as DFlash publishes it, which vLLM, SGLang and llama.cpp load; kind"
-            " diffusion-lm: a2d, or dream, whose rows speak about the next position (default: own,"
-            " a2d, or that of the --start folder)"
+            "own; dflash: as DFlash publishes it, which vLLM, SGLang and llama.cpp load; text: it"
+            " reads the text itself and nothing of the target's states; kind diffusion-lm: a2d, or"
+            " dream, whose rows speak about the next position (default: own, a2d, or that of the"
+            " --start folder)"
         ),
     )
     group.add_argument(
@@ -321,6 +322,8 @@ def shape_name(config: dict[str, Any]) -> str:
     """Which of :data:`SHAPES` a drafter's config has."""
     if config.get("layout") in SHAPES:
         return config["layout"]
+    if config.get("context") == "text":
+        return "text"
     return SHAPES[all(config.get(name) == value for name, value in FORM.items())]
 
 

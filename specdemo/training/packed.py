@@ -139,7 +139,7 @@ def packed_blocks(
     """Fill ``A`` blocks of each of ``N`` sequences in one pass, with gradients.
 
     Args:
-        embedding: ``[V, H]`` of the target. features: ``[N, L, taps * H]``, once per sequence.
+        embedding: ``[V, H]`` of the target. features: what :func:`read_by` gives.
         ids: ``[N, A, B]`` true tokens; those under ``masked [N, A, B]`` are not looked at. anchors:
             ``[N, A]`` positions of slot 0.
     Returns:
@@ -158,6 +158,59 @@ def packed_blocks(
     slots = (anchors[..., None] + torch.arange(B, device=anchors.device)).view(N, A * B)
     positions = torch.cat((torch.arange(L, device=anchors.device).expand(N, L), slots), 1)
     attend = packed_attention(anchors, L, B, net.config.context_window)
+    if net.reads_text:
+        states = _beside_text(net, features.float(), embeds, positions, attend)
+        return states.view(N, A, B, -1)
     # a norm of mixed precisions falls off the fused kernel
     context = net.hidden_norm(net.fc(features.float()).float())
     return net.denoise(embeds, context, positions, attend).view(N, A, B, -1)
+
+
+def read_by(
+    net: BlockDrafter, embedding: torch.Tensor, ids: torch.Tensor, features: torch.Tensor
+) -> torch.Tensor:
+    """What a drafter reads of sequences ``ids [N, L]``: the target's ``features [N, L, taps * H]``,
+    or, where it reads the text itself, embeddings ``[N, L, H]``.
+    """
+    return F.embedding(ids, embedding) if net.reads_text else features
+
+
+def _beside_text(
+    net: BlockDrafter,
+    text: torch.Tensor,
+    x: torch.Tensor,
+    positions: torch.Tensor,
+    attend: Callable,
+) -> torch.Tensor:
+    """Block rows ``x [N, A * B, H]`` beside the text ``[N, L, H]`` that the same layers read: each
+    layer's blocks see the keys and values that the layer gives the text. Normed states.
+
+    Args:
+        positions: ``[N, L + A * B]`` of both. attend: of :func:`packed_attention`.
+    """
+    L = text.shape[1]
+    rope = net.rope(positions, x.dtype)
+    of_text = tuple(part[:, :L] for part in rope)
+    own = causal_attention(L, net.config.context_window, x.device)
+    for layer in net.layers:
+        x = layer(x, layer.input_layernorm(text), rope, attend)
+        if layer is not net.layers[-1]:
+            text = layer(text, None, of_text, own)
+    return net.norm(x)
+
+
+def causal_attention(length: int, window: int | None, device: torch.device) -> Callable:
+    """The ``attend`` of rows that each see themselves and what stands before them, at most
+    ``window`` positions.
+    """
+    seen = None
+    if window is not None and window < length:
+        at = torch.arange(length, device=device)
+        seen = (at <= at[:, None]) & (at > at[:, None] - window)
+
+    def attend(_layer: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(
+            q.to(v.dtype), k.to(v.dtype), v, seen, is_causal=seen is None, enable_gqa=True
+        )
+
+    return attend

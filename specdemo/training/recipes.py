@@ -16,8 +16,9 @@ from ..errors import UserError
 from ..models.kinds import DRAFTER_KINDS
 from .settings import LOSSES, Settings
 
-# of a block drafter's layers; of a stand-alone diffusion language model
-SHAPES = ("own", "dflash", "a2d", "dream")
+# of a block drafter; of a stand-alone diffusion language model
+BLOCK_SHAPES = ("own", "dflash", "text")
+SHAPES = (*BLOCK_SHAPES, "a2d", "dream")
 LABELS = {"hard": 0.0, "soft": 1.0, "mix": 0.5}
 
 
@@ -298,12 +299,14 @@ def _check_alone(args: argparse.Namespace, kind: str, shares: tuple[float, ...])
     """Raises UserError: an option is for stand-alone diffusion language models only, or not for
     them.
     """
-    alone, shapes = kind == "diffusion-lm", SHAPES[2:]
+    alone, shapes = kind == "diffusion-lm", SHAPES[len(BLOCK_SHAPES) :]
     if args.shape is not None and alone != (args.shape in shapes):
         raise UserError(
             f"--shape {args.shape} is for {'block drafters' if alone else 'kind diffusion-lm'};"
-            f" choose {' or '.join(shapes if alone else SHAPES[:2])}, or leave it out."
+            f" choose {' or '.join(shapes if alone else BLOCK_SHAPES)}, or leave it out."
         )
+    if args.shape == "text" and kind == "ar":
+        raise UserError("--kind ar reads the text alone in any case; leave --shape text out.")
     if not alone:
         if args.lora_rank:
             raise UserError("--lora-rank is for --kind diffusion-lm; leave one of them out.")

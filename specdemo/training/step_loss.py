@@ -20,7 +20,7 @@ from .data import Batches, Corpus, blocks_of, choose_anchors
 from .diffusion_texts import text_loss
 from .kept import KeptReadings, rows_within
 from .markov import markov_loss
-from .packed import HiddenStateTaps, packed_blocks
+from .packed import HiddenStateTaps, packed_blocks, read_by
 from .settings import Settings
 
 
@@ -91,8 +91,8 @@ class StepLoss:
         # hard labels of a drafter that reads the text alone need nothing of the target
         self.taps = (
             None
-            if settings.kind in ("ar", "diffusion-lm") and settings.mix == 0
-            else HiddenStateTaps(target, getattr(net, "layer_ids", ()))
+            if not net.layer_ids and settings.mix == 0
+            else HiddenStateTaps(target, net.layer_ids)
         )
         self.kept_bytes = 0  # of what the target said, at most
         self.readings = self._kept_readings(head.shape[1] * head.dtype.itemsize)
@@ -195,14 +195,17 @@ class StepLoss:
     def _fill(
         self, batch: BlockBatch, ids: torch.Tensor, anchors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The drafter's states ``[N, A, B, H]`` and the target's last states ``[N, L, H]``."""
-        assert self.readings is not None
-        features, last = self.readings.of(batch.rows, ids)
+        """The drafter's states ``[N, A, B, H]`` and the target's last states ``[N, L, H]``, empty
+        where nothing asks for them.
+        """
+        features = last = self.embedding[:0]
+        if self.readings is not None:
+            features, last = self.readings.of(batch.rows, ids)
         with self.autocast():
             hidden = self.blocks(
                 self.net,
                 self.embedding,
-                features,
+                read_by(self.net, self.embedding, ids, features),
                 self.to_device(batch.truth),
                 self.to_device(batch.masked),
                 anchors,

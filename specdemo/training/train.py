@@ -175,6 +175,8 @@ def make_trainer(
         "parameters": sum(p.numel() for p in net.parameters()),
         "corpus": Path(args.corpus).name,
     }
+    if getattr(net, "reads_text", False):
+        about["reads"] = "the text alone, nothing of the target's states"
     # of the run's beginning, however often it is resumed
     given = state.get("given") if state else {name: getattr(args, name) for name in GIVEN}
     extra = {"about": about, "depth": depth, "config": net.config.to_dict(), "given": given}
@@ -279,7 +281,7 @@ def _train(args: argparse.Namespace, out: Path) -> int:
         f" ({100 * facts['share_of_matrix_speed']:.0f} % of what a plain matrix product reaches"
         f" here); {first['tokens_per_round']} tokens per round on {facts['evaluated_on']}."
     )
-    role = DRAFTER_KINDS[facts["settings"]["kind"]].role
+    role = "diffusion" if "reads" in facts else DRAFTER_KINDS[facts["settings"]["kind"]].role
     print(
         f"The drafter is in {out / 'drafter'}: race it with --drafter {out / 'drafter'}, name that"
         f" folder in models.yaml under drafters: {role}, or pass it to --start."

@@ -147,7 +147,7 @@ def dflash(setup: PeerSetup) -> Generate:
     net = load_drafter(setup.engine.loaded.pair, "block", setup.engine.loaded)
     if not isinstance(net, BlockDrafter):
         raise UserError("The pair has no block drafter; choose a pair with one.")
-    if not net.is_plain:
+    if net.reads_text or not net.is_plain:
         raise UserError(
             "transformers' DFlash generator reads plain DFlash blocks only, and the pair's drafter"
             " is of another kind; leave transformers-dflash out."

@@ -112,12 +112,12 @@ class BlockContext:
 
     def catch_up(self, context: Context, features: tuple[torch.Tensor, int] | None = None) -> None:
         """Extend the cache by the target's hidden states of every token committed since the last
-        call, which may be several rounds ago; a diffusion language model takes the tokens.
+        call, which may be several rounds ago; a drafter that stands alone takes the tokens.
 
         Args:
             features: what ``context.take_features()`` gave, where two networks share it.
         """
-        if isinstance(self.net, DiffusionLM):
+        if self.net.reads_text:
             self.net.read(self.cache, context.ids)
         else:
             self.extend(*(context.take_features() if features is None else features))

@@ -71,7 +71,7 @@ class DeviceLane(Lane):
 
     def _new_cache(self) -> KVCache:
         rounds, draft = self._rounds(), None
-        if isinstance(self.drafter, OnePass) and isinstance(self.drafter.network.net, BlockDrafter):
+        if isinstance(self.drafter, OnePass) and _captured(self.drafter.network.net):
             self.one_pass, params = self.drafter, self.drafter.params
             budget = self.most_rows - 1
             draft = DraftSteps(self.drafter.network, params.gamma, budget, params.markov_head)
@@ -164,3 +164,10 @@ def for_request(engine: Engine, request: Request) -> tuple[Engine, str]:
     if why := engine.rounds.refuses(request):
         return replace(engine, rounds=None), why
     return replace(engine, costs=engine.rounds.costs, pace=None), ""
+
+
+def _captured(net: object) -> bool:
+    """Whether rounds with this drafter are captured; one that reads tokens itself drafts as on a
+    CPU.
+    """
+    return isinstance(net, BlockDrafter) and not net.reads_text
