@@ -17,6 +17,8 @@ from specdemo.bench.html import fragment, page
 from specdemo.models.served import METHOD
 from specdemo.prompts import ALL
 
+pytestmark = pytest.mark.slow
+
 # the plain endpoint's own stream of the very text that DRAFT writes
 SAME = [line.replace('"draft_n":', '"x":').replace('"draft_n_accepted":', '"y":') for line in DRAFT]
 

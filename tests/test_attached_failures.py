@@ -18,6 +18,8 @@ from specdemo.models.served import Served, attach_allowed, checked_address
 from specdemo.request import Request, Sampling
 from specdemo.traces import dump_trace, parse_trace
 
+pytestmark = pytest.mark.slow
+
 PLAIN = captured("llamacpp_b11549_plain_rep")
 DRAFT = captured("llamacpp_b11549_draft_native")
 REFUSALS = [name for name, capture in CAPTURES.items() if capture["status"] != 200]

@@ -18,7 +18,7 @@ from specdemo.engine.graphs.lane import DeviceLane
 from specdemo.errors import UserError
 from specdemo.request import Request, Sampling
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from specdemo.engine.target import Target
 from specdemo.errors import UserError
 from specdemo.models.needs import Memory
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 CPU = torch.device("cpu")
 
 

@@ -18,6 +18,8 @@ from scripted_net import FakeNet, context, make, same_row
 
 from specdemo.engine.accept import accept
 
+pytestmark = pytest.mark.slow
+
 V, DEPTH, PAIRS = 5, 3, 12
 DRAFTS, TEMPERATURES, ANSWERS = (1, 2, 4, 8), (0.5, 1.0, 1.5), (0.0, 0.5, 1.0)
 P = dict[tuple[int, ...], np.ndarray]  # prefix -> the target's distribution behind it

@@ -18,6 +18,8 @@ from specdemo.ui.http_limits import HttpLimits
 from specdemo.ui.page import SESSIONS
 from specdemo.ui.readers import UNREAD_SECONDS, Readers
 
+pytestmark = pytest.mark.slow
+
 API = "gradio_api"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tools import fill, press, state, view_of
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 

@@ -11,6 +11,8 @@ from tools import fill, page_state, press, state, view_of
 from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 

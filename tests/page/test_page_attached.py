@@ -16,6 +16,8 @@ from specdemo.drafters import METHODS
 from specdemo.models.pairs import load_pairs
 from specdemo.ui.backend import Backend
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 KEY = "sk-never-shown"
 SAME = [line.replace('"draft_n":', '"x":').replace('"draft_n_accepted":', '"y":') for line in DRAFT]

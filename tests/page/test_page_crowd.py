@@ -14,6 +14,8 @@ from tools import WAIT, fill, press, until, view_of
 
 from specdemo.ui.controls import Limits
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 

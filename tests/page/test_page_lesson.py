@@ -12,7 +12,7 @@ from tools import serving, state, view_of
 from specdemo.paths import ROOT
 from specdemo.ui import lesson
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from tools import view_of
 
 from specdemo.ui.export import export_html
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 

@@ -15,6 +15,8 @@ from tools import fill, press, serving, state, until, view_of
 from specdemo.traces import dump_trace
 from specdemo.ui.export import export_html
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 RUNS = "document.querySelector('#race-view .sd-badge').textContent == 'live'"

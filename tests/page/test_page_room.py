@@ -12,6 +12,8 @@ from tools import serving, state, view_of
 from specdemo.paths import ROOT
 from specdemo.ui import lesson, qr
 
+pytestmark = pytest.mark.slow
+
 browser = pytest.mark.browser
 
 
