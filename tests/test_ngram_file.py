@@ -2,6 +2,7 @@
 DiffuSpec makes of them.
 """
 
+import argparse
 import json
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tiny_models import make_tiny_drafter, make_tiny_tokenizer
 from tiny_training import periodic_corpus
 
 from specdemo.__main__ import main
+from specdemo.commands.options import add_pair, pair_of
 from specdemo.drafters import METHODS
 from specdemo.drafters.diffuspec import search, task_model
 from specdemo.drafters.parts.ngram import NgramModel
@@ -150,3 +152,18 @@ def test_models_yaml_names_the_file_beside_itself(tmp_path):
     assert load_pairs(tmp_path / "m.yaml")["a"].ngram == str(
         (tmp_path / "counts/n.safetensors").resolve()
     )
+
+
+def test_a_race_may_name_a_tasks_counts(tmp_path, monkeypatch):
+    parser = argparse.ArgumentParser()
+    add_pair(parser)
+    monkeypatch.chdir(tmp_path)
+    pair = pair_of(parser.parse_args(["--ngram", "task.safetensors"]))
+    assert pair.ngram == str(tmp_path / "task.safetensors")
+    assert pair_of(parser.parse_args([])).ngram is None
+    engine = "{kind: vllm, plain: 'http://127.0.0.1:1', speculative: 'http://127.0.0.1:2'}"
+    entry = f"{{title: T, license: L, size: S, engine: {engine}}}"
+    (tmp_path / "m.yaml").write_text(f"pairs:\n  a: {entry}\n")
+    monkeypatch.setenv("SPECDEMO_MODELS", str(tmp_path / "m.yaml"))
+    with pytest.raises(UserError, match="leave --ngram out"):
+        pair_of(parser.parse_args(["--ngram", "task.safetensors"]))

@@ -20,6 +20,7 @@ from ..drafters import METHODS
 from ..errors import UserError
 from ..events import Done
 from ..files import check_output, write_output
+from ..models.pairs import DEFAULT
 from ..prompts import load_prompts
 from ..request import Request
 
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--pair",
-        default="smollm2-135m",
+        default=DEFAULT,
         metavar="ID",
         help="target and drafter, see “specdemo models” (default: %(default)s)",
     )
@@ -161,7 +162,7 @@ def device_main(args: argparse.Namespace) -> int:
     for dtype in args.dtypes.split(","):
         with phases() as say:
             engine = load_engine(args.pair, dtype.strip(), args.device, say)
-            report |= {"hardware": engine.hardware(), "pair": args.pair}
+            report |= {"hardware": engine.hardware(), "pair": engine.loaded.pair.id}
             say(f"Measuring passes in {dtype.strip()}", None)
             report[dtype.strip()] = {
                 "target_pass": engine.target.pass_kind,
@@ -224,7 +225,7 @@ def _graphs(args: argparse.Namespace, methods: list[str], prompts: list[str]) ->
         engine = load_engine(args.pair, args.dtypes.split(",")[0].strip(), args.device or "cuda")
         if engine.target.device.type != "cuda":
             raise UserError("--graphs needs a GPU; leave --device away, or name one.")
-        report: dict[str, Any] = {"hardware": engine.hardware(), "pair": args.pair}
+        report: dict[str, Any] = {"hardware": engine.hardware(), "pair": engine.loaded.pair.id}
 
         def say(line: str) -> None:
             print(line, file=sys.stderr, flush=True)

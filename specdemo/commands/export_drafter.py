@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import check_output
+from ..models.pairs import DEFAULT, get_pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pair",
-        default="smollm2-135m",
+        default=DEFAULT,
         help="gguf: the pair whose target is meant (default: %(default)s)",
     )
 
@@ -68,7 +69,6 @@ def _export_folder(net: Any, folder: Path, out: Path) -> None:
 def _export_gguf(net: Any, args: argparse.Namespace) -> None:
     from ..bench.peers.gguf_files import original
     from ..models.dflash_gguf import check_loadable, write_dflash_gguf
-    from ..models.pairs import get_pair
 
     check_loadable(net, str(args.folder))
     check_output(args.out, "The drafter")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..files import check_output, read_at_most
+from ..models.pairs import DEFAULT, get_pair
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
     parser.add_argument(
-        "--pair", default="smollm2-135m", help="whose tokenizer is used (default: %(default)s)"
+        "--pair", default=DEFAULT, help="whose tokenizer is used (default: %(default)s)"
     )
 
 
@@ -37,7 +38,6 @@ def ngram_main(args: argparse.Namespace) -> int:
     from ..models.fetch import target_folder
     from ..models.load import check_target_folder
     from ..models.ngram_file import count_ngrams, write_ngrams
-    from ..models.pairs import get_pair
 
     check_output(args.out, "The n-gram file")
     for path in args.texts:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..models.pairs import DEFAULT, load_pairs
+from ..models.pairs import DEFAULT
+from ..paths import given_path
 
 if TYPE_CHECKING:
     from ..models.pairs import Pair
@@ -33,6 +35,12 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
         metavar="DIR_OR_ID",
         help="a drafter's folder (as “train” writes it, or a published one) or hub id, instead of"
         " the pair's own",
+    )
+    parser.add_argument(
+        "--ngram",
+        metavar="FILE",
+        help="counts of a task's n-grams that “specdemo ngram” wrote, for diffuspec, instead of the"
+        " pair's own",
     )
     parser.add_argument(
         "--thinking",
@@ -66,10 +74,12 @@ def pair_of(args: argparse.Namespace) -> Pair:
     """
     from ..models.own_pair import chosen_pair
 
-    known = load_pairs()
-    only = args.pair == DEFAULT and DEFAULT not in known and len(known) == 1
-    pair = next(iter(known)) if only else args.pair
-    return chosen_pair(pair, args.target, args.drafter, thinking_of(args.thinking))
+    pair = chosen_pair(args.pair, args.target, args.drafter, thinking_of(args.thinking))
+    if args.ngram is None:
+        return pair
+    if pair.engine is not None:
+        raise UserError(f"An engine serves {pair.id}, which drafts by itself; leave --ngram out.")
+    return replace(pair, ngram=str(given_path(args.ngram, "The n-gram file").resolve()))
 
 
 def thinking_of(given: str | None) -> bool | None:

@@ -15,6 +15,7 @@ import torch
 from ..errors import UserError
 from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
+from ..models.pairs import DEFAULT, Pair, get_pair
 from ..models.spread import where
 from .calibrate import calibrate, equal_widths
 from .check_target import check_against
@@ -32,14 +33,13 @@ from .target import Target
 if TYPE_CHECKING:
     from ..models.fetch import Progress
     from ..models.load import Loaded
-    from ..models.pairs import Pair
 
 FEWEST = 96  # positions: the widest pass of a check, and some text before it
 _NOT_CAPTURED = "Passes through transformers' own model are not captured."
 
 
 def load_engine(
-    pair: str | Pair = "smollm2-135m",
+    pair: str | Pair = DEFAULT,
     dtype: str | None = None,
     device: str | None = None,
     progress: Progress | None = None,
@@ -60,7 +60,6 @@ def load_engine(
     from ..models.fetch import cache_root
     from ..models.load import load_target
     from ..models.needs import refuse_too_large
-    from ..models.pairs import get_pair
 
     pair = get_pair(pair) if isinstance(pair, str) else pair
     refuse_too_large(pair, dtype, device)

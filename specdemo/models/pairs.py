@@ -139,8 +139,12 @@ def _holds_itself(value: Any, above: list[int], known: set[int]) -> bool:
 
 
 def get_pair(id: str, path: str | Path | None = None) -> Pair:
-    """The pair of that id; an unknown one is refused with the nearest known."""
+    """The pair of that id; an unknown one is refused with the nearest known. For the default one
+    of a file that has a single other pair, that pair.
+    """
     pairs = load_pairs(path)
+    if id == DEFAULT and len(pairs) == 1:
+        return next(iter(pairs.values()))
     if id in pairs:
         return pairs[id]
     if id == DEFAULT:

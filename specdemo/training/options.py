@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UserError, shown
 from ..models.dflash_layout import FORM
 from ..models.kinds import DRAFTER_KINDS
+from ..models.pairs import DEFAULT, get_pair
 from ..models.spread import one_device
 from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
@@ -70,7 +71,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--pair",
-        default="smollm2-135m",
+        default=DEFAULT,
         help="the target (an id of models.yaml; any Llama- or Qwen-type model)",
     )
     group.add_argument("--corpus", help="folder written by `python -m specdemo corpus` (needed)")
@@ -379,4 +380,4 @@ def check_resumed(args: argparse.Namespace, state: dict[str, Any]) -> None:
 
 def output_dir(args: argparse.Namespace) -> Path:
     """Where the run is kept: --out, or the folder that is resumed, or runs/PAIR-KIND."""
-    return Path(args.out or args.resume or f"runs/{args.pair}-{args.kind or 'block'}")
+    return Path(args.out or args.resume or f"runs/{get_pair(args.pair).id}-{args.kind or 'block'}")
