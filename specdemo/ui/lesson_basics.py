@@ -216,7 +216,7 @@ BASICS: list[dict[str, Any]] = [
             "The chance that a draft is accepted is the sum of min(p, q): the more q is like p,"
             " the more is kept.",
         ],
-        "look": "the dice: drafted, accepted or rejected, and what the kept tokens add up to.",
+        "look": "the draws: drafted, accepted or rejected, and what the kept tokens add up to.",
         "teacher": [
             "The text is then not the same as plain decoding's, but drawn from the same"
             " distribution. That cannot be seen in one text: our tests compare exact distributions"
@@ -227,7 +227,7 @@ BASICS: list[dict[str, Any]] = [
         "trace": "block",
         "moment": {"at": "end"},
         "points": ["experiment"],
-        "experiment": "dice",
+        "experiment": "draw",
         "ask": {
             "question": "For one token q is 80 % and p is 40 %. How often is it accepted when it is"
             " drafted?",

@@ -14,7 +14,7 @@ import {
   passCost,
   ratioPlace,
   residual,
-  rollRatio,
+  drawRatio,
 } from "../../specdemo/ui/static/lesson_models.js";
 import { lessonPlace, recordingPlace } from "../../specdemo/ui/static/place.js";
 import { fold, shippedText, smallRace } from "./recordings.mjs";
@@ -23,12 +23,12 @@ const recording = (name) => fold(JSON.parse(shippedText(name)).events);
 const near = (a, b, room, what) => assert.ok(Math.abs(a - b) <= room, `${what}: ${a}, ${b}`);
 
 /** The same numbers in every run. */
-function dice(seed) {
+function seeded(seed) {
   let state = seed;
   return () => (state = (state * 16807) % 2147483647) / 2147483647;
 }
 
-test("the dice of the ratio test give the target's distribution", () => {
+test("the draws of the ratio test give the target's distribution", () => {
   const { outcomes } = ratioPlace(recording("block"));
   near(
     outcomes.reduce((n, { p }) => n + p, 0),
@@ -37,14 +37,14 @@ test("the dice of the ratio test give the target's distribution", () => {
     "p",
   );
   const counts = outcomes.map(() => 0);
-  const random = dice(7);
+  const random = seeded(7);
   const n = 40000;
   let accepted = 0;
   for (let i = 0; i < n; i++) {
-    const roll = rollRatio(outcomes, random);
-    counts[roll.kept] += 1;
-    accepted += Number(roll.accepted);
-    if (roll.accepted) assert.equal(roll.kept, roll.drafted);
+    const one = drawRatio(outcomes, random);
+    counts[one.kept] += 1;
+    accepted += Number(one.accepted);
+    if (one.accepted) assert.equal(one.kept, one.drafted);
   }
   outcomes.forEach(({ p }, k) => near(counts[k] / n, p, 0.01, `outcome ${k}`));
   near(accepted / n, acceptance(outcomes), 0.01, "accepted");

@@ -31,15 +31,15 @@ def at_step(open_page, url: str, name: str):
     return page, card, page.locator("#lesson-view .sd-experiment")
 
 
-def test_dice_are_rolled_by_the_rule(shipped, open_page):
+def test_tokens_are_drawn_by_the_rule(shipped, open_page):
     page, _, experiment = at_step(open_page, shipped, "ratio")
-    experiment.get_by_role("button", name="Roll once").click()
+    experiment.get_by_role("button", name="Draw once").click()
     expect(experiment.locator(".sd-answer")).to_have_text(
         re.compile("^Drafted “.*: (accepted|rejected; drawn from the residual: “.*)")
     )
-    expect(experiment.locator("tr.sd-dice-kept")).to_have_count(1)
-    experiment.get_by_role("button", name="Roll 200 times").click()
-    expect(experiment.locator(".sd-key")).to_contain_text("201 rolls")
+    expect(experiment.locator("tr.sd-draw-kept")).to_have_count(1)
+    experiment.get_by_role("button", name="Draw 200 times").click()
+    expect(experiment.locator(".sd-key")).to_contain_text("201 draws")
     experiment.get_by_role("button", name="Begin again").click()
     expect(experiment.locator(".sd-key")).to_be_empty()
 

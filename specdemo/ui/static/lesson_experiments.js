@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { batchTask } from "./lesson_batch.js";
-import { diceTask } from "./lesson_dice.js";
+import { drawTask } from "./lesson_draw.js";
 import { drafterTask } from "./lesson_drafter.js";
 import { maskTask } from "./lesson_mask.js";
 import { panel } from "./lesson_panel.js";
@@ -18,8 +18,8 @@ export function experimentOf(step, trace, content) {
 
 function made(step, trace, content) {
   switch (step.experiment) {
-    case "dice":
-      return diceTask(trace);
+    case "draw":
+      return drawTask(trace);
     case "drafter":
       return drafterTask(trace);
     case "mask":

@@ -51,20 +51,20 @@ export function residual(outcomes) {
 }
 
 /**
- * One ratio test: {drafted, chance, dice, accepted, kept}, indices of outcomes. `random` gives
+ * One ratio test: {drafted, chance, draw, accepted, kept}, indices of outcomes. `random` gives
  * numbers from 0 to 1.
  */
-export function rollRatio(outcomes, random) {
+export function drawRatio(outcomes, random) {
   const drafted = drawn(
     outcomes.map(({ q }) => q),
     random(),
   );
   const { p, q } = outcomes[drafted];
   const chance = Math.min(1, p / q);
-  const dice = random();
-  const accepted = dice < chance;
+  const draw = random();
+  const accepted = draw < chance;
   const kept = accepted ? drafted : drawn(residual(outcomes), random());
-  return { drafted, chance, dice, accepted, kept };
+  return { drafted, chance, draw, accepted, kept };
 }
 
 /** The index at which the running sum of these probabilities passes `u`. */
