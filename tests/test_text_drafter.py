@@ -11,13 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tiny import engine_for, write
-from tiny_models import make_tiny_drafter
+from tiny_models import make_tiny_drafter, make_tiny_target
 from tiny_training import parsed, periodic_corpus
 
 from specdemo.drafters import METHODS
 from specdemo.engine.calibrate import draft_pass_ms
 from specdemo.engine.target import Target
 from specdemo.errors import UserError
+from specdemo.models.ar_drafter import ArDrafter, ArDrafterConfig
 from specdemo.models.block_drafter import MASK
 from specdemo.models.dflash_layout import check_dflash
 from specdemo.models.drafter_files import save_drafter
@@ -27,7 +28,7 @@ from specdemo.models.own_pair import with_drafter
 from specdemo.models.pairs import get_pair
 from specdemo.models.text_drafter import TextBlockDrafter
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import init_drafter, new_drafter
+from specdemo.training.initialize import init_drafter, new_drafter, opened, shape_of
 from specdemo.training.options import add_arguments, check_ranges
 from specdemo.training.packed import packed_blocks, read_by
 from specdemo.training.score import main as score_main
@@ -96,6 +97,16 @@ def test_text_and_block_in_one_pass_are_what_the_definition_says(net, pieces, wi
     )
 
 
+def test_a_window_that_moves_on_takes_nothing_from_a_row_of_text(tiny_target):
+    net = make_tiny_drafter(tiny_target, "text", context_window=21, block_size=4)
+    text = np.random.default_rng(0).integers(0, 120, 101).tolist()
+    cache = after(net, text, range(20, 100, 20))
+    net.read(cache, text)
+    found = net.hidden(block(text[-1], 4), 100, cache)
+    expected = definition(net, text[:-1], block(text[-1], 4))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_blocks_beside_each_other_are_each_what_it_is_alone(net):
     cache = after(net, TEXT, range(1, 9))
     net.read(cache, TEXT[:10])
@@ -151,6 +162,22 @@ def test_an_autoregressive_drafters_layers_are_kept_when_blocks_are_opened(tiny_
     assert net.draft_vocab.tolist() == list(range(100)) and net.layer_ids == ()
     with pytest.raises(UserError, match="holds an autoregressive drafter"):
         init_drafter(tiny_target, "mdlm", str(folder), 0, 8, None)
+    with pytest.raises(UserError, match="another width"):
+        init_drafter(make_tiny_target(hidden=32), "mdlm", str(folder), 0, 8, None, shape="text")
+
+
+def test_an_opened_drafter_keeps_its_own_form_and_never_drafts_the_mask(tiny_target, tmp_path):
+    config = shape_of(tiny_target.config, 1) | {"intermediate_size": 96, "context_window": 400}
+    config |= {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+    ar = ArDrafter(ArDrafterConfig(**config), torch.arange(100))
+    folder = save_drafter(ar, tmp_path / "ar", "#", int8=False)
+    net, _ = init_drafter(tiny_target, "block", str(folder), 0, 8, None, mask_id=4, shape="text")
+    assert net.config.rope_parameters == ar.config.rope_parameters
+    assert net.config.context_window == 400 and net.config.intermediate_size == 96
+    assert net.draft_vocab.tolist() == [i for i in range(100) if i != 4]
+    own = ArDrafter(ArDrafterConfig(**config, own_embedding=True))
+    with pytest.raises(UserError, match="A language model of its own"):
+        opened(tiny_target, own, 8)
 
 
 # -- from the command line to a race ---------------------------------------------------------------
@@ -210,6 +237,9 @@ def test_a_run_ends_in_a_folder_that_every_diffusion_method_races(
         ({"target_layer_ids": [0, 1]}, "reads the text alone, and its config.json"),
         ({"context_projection": "own"}, "reads the text alone, and its config.json"),
         ({"context": "pictures"}, "context"),
+        ({"row_offset": 1}, "row_offset 1, which is not computed"),
+        ({"causal": [False, True]}, "causal"),
+        ({"layer_types": ["sliding_attention"] * 2, "sliding_window": 4}, "layer_types"),
     ],
 )
 def test_a_config_that_contradicts_itself_is_refused(

@@ -176,16 +176,17 @@ class WindowCache(KVCache):
             rows = rows[-self.window :]
         return position, rows
 
-    def place(self, position: int, n: int) -> int:
+    def place(self, position: int, n: int, reading: bool = False) -> int:
         """The slot of ``position``, with room for ``n`` rows from there on. What no row from
-        ``position + n`` on reads may be forgotten; where a gap lies before ``position``, all of it
-        is.
+        ``position + n`` on reads may be forgotten, and with ``reading`` none of the ``n`` rows,
+        each the window that ends with itself; where a gap lies before ``position``, all of it is.
         """
         if position > self.end:
             self.start, self.length = position, 0
         slot = position - self.start
         if self.window is not None and slot + n > self.capacity:
-            forgotten = min(slot, max(0, slot + n - self.window))
+            first = min(n, 1) if reading else n
+            forgotten = min(slot, max(0, slot + first - self.window))
             for stored in (self.keys, self.values):
                 stored[:, :, : slot - forgotten] = stored[:, :, forgotten:slot].clone()
             self.start, slot = self.start + forgotten, slot - forgotten

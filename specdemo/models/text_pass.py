@@ -27,7 +27,7 @@ def text_pass(
         ``[n, H]`` states after the final norm.
     """
     n, text = len(x), len(x) - block
-    slot = cache.place(position, text)
+    slot = cache.place(position, text, reading=True)
     cache.reserve(slot + n)
     # what pads a long chunk lies behind all that a row sees
     rows = n if n <= ROW_STEP or block else min(whole_steps(n), cache.capacity - slot)

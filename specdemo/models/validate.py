@@ -109,11 +109,8 @@ def check_drafter_config(
         )
     if config.context == "target":
         _check_taps(config.target_layer_ids, text.num_hidden_layers, name)
-    elif config.target_layer_ids or config.context_projection == "own":
-        raise UserError(
-            f"{name} reads the text alone, and its config.json asks for the target's layers"
-            f" {config.target_layer_ids}, too; take target_layer_ids and context_projection out."
-        )
+    else:
+        _check_text(config, name)
     if not isinstance(config.block_size, int) or not 2 <= config.block_size <= MAX_BLOCK:
         raise UserError(
             f"{name} has block size {config.block_size!r}; it must be a whole number from 2 to"
@@ -127,6 +124,27 @@ def check_drafter_config(
     check_context_window(config, name)
     _check_layers(config, name)
     check_mask_id(config.mask_token_id, text.vocab_size, tokenizer, eos_ids, name)
+
+
+def _check_text(config: Any, name: str) -> None:
+    """What a drafter that reads the text alone does not have."""
+    if config.target_layer_ids or config.context_projection == "own":
+        raise UserError(
+            f"{name} reads the text alone, and its config.json asks for the target's layers"
+            f" {config.target_layer_ids}, too; take target_layer_ids and context_projection out."
+        )
+    strange = {
+        "row_offset": config.row_offset != 0,
+        "causal": any(config.causal),
+        "layer_types": "sliding_attention" in config.layer_types,
+        "conv_kernel_size": config.conv_kernel_size != 0,
+    }
+    if any(strange.values()):
+        key = next(key for key, found in strange.items() if found)
+        raise UserError(
+            f"{name} reads the text alone and has {key} {shown(getattr(config, key))}, which is not"
+            f" computed for such a drafter; take {key} out of its config.json."
+        )
 
 
 def _check_layers(config: Any, name: str) -> None:

@@ -5,6 +5,7 @@ drafter folder.
 from __future__ import annotations
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.dflash_layout import FORM, has_dflash_form
 from ..models.drafters import read_drafter
+from ..models.layers import DrafterConfig
 from ..models.load import Loaded
 from ..models.text_drafter import block_network
 from . import checkpoint
@@ -187,6 +189,8 @@ def init_drafter(
         )
         if kind != "ar" and net.config.mask_token_id is None:
             net.config.mask_token_id = mask_id
+            if mask_id is not None and net.draft_vocab is not None:
+                net.draft_vocab = net.draft_vocab[net.draft_vocab != mask_id]
         return net, phrase
     net = new_drafter(
         target, kind, layers or LAYERS, block_size or BLOCK, draft_vocab, seed, mask_id, shape
@@ -218,6 +222,11 @@ def _from_folder(
         )
     net: Any = read_drafter(folder)
     what = f"the drafter in {folder.name}"
+    if net.config.hidden_size != target.config.get_text_config().hidden_size:
+        raise UserError(
+            f"The drafter in {folder} has another width than this target; start from one trained"
+            " for it, or from target-layers."
+        )
     if isinstance(net, ArDrafter) and shape == "text":
         net, what = opened(target, net, block_size or BLOCK), f"{what}, its blocks seen both ways"
     if isinstance(net, ArDrafter) != (kind == "ar"):
@@ -229,11 +238,6 @@ def _from_folder(
         raise UserError(
             f"The drafter in {folder} is of a published kind that is raced here but not trained"
             " (another attention, shift or head); start from another one, or from target-layers."
-        )
-    if net.config.hidden_size != target.config.get_text_config().hidden_size:
-        raise UserError(
-            f"The drafter in {folder} has another width than this target; start from one trained"
-            " for it, or from target-layers."
         )
     if layers > net.config.num_hidden_layers:
         raise UserError(
@@ -256,14 +260,22 @@ def _from_folder(
 @torch.no_grad()
 def opened(target: Any, net: ArDrafter, block_size: int) -> BlockDrafter:
     """A block drafter that reads the text, with the layers of an autoregressive one."""
-    depth, vocab = len(net.layers), net.draft_vocab
-    out: Any = new_drafter(target, "block", depth, block_size, vocab, 0, shape="text")
-    lacking, unknown = out.load_state_dict(net.state_dict(), strict=False)
-    if lacking != ["mask_embedding"] or unknown:
+    if net.config.own_embedding or net.config.own_head:
         raise UserError(
-            "This autoregressive drafter's layers have another form than a block drafter's for"
-            " this target; start from target-layers."
+            "A language model of its own does not become a block drafter, which takes the target's"
+            " embedding; start from an autoregressive drafter that was trained here, or from"
+            " target-layers."
         )
+    shared = inspect.signature(DrafterConfig).parameters.keys() - {"rope_theta", "more"}
+    config = BlockDrafterConfig(
+        **{name: getattr(net.config, name) for name in shared},
+        block_size=block_size,
+        num_target_layers=target.config.get_text_config().num_hidden_layers,
+        context="text",
+        mask_embedding="learned",
+    )
+    out: Any = block_network(config)(config, net.draft_vocab).float()
+    out.load_state_dict(net.state_dict(), strict=False)
     out.mask_embedding.copy_(target.get_input_embeddings().weight.float().mean(0))
     return out
 

@@ -81,8 +81,8 @@ PRESETS: dict[str, Preset] = {
             "streak_from": 1.0,
             "labels": "hard",
         },
-        "the paper's network stands alone and masks whole texts; here it reads the target's states"
-        " and masks blocks (--kind diffusion-lm does as the paper)",
+        "the paper's network stands alone and masks whole texts; here it masks blocks, and without"
+        " --shape text it reads the target's states (--kind diffusion-lm does as the paper)",
         alone="the paper trains a diffusion transformer from random weights on whole texts; here"
         " the prompts are never masked",
     ),
