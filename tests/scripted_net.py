@@ -19,6 +19,7 @@ class FakeNet:
 
     layer_ids, weights = (1, 3), "scripted"
     markov_tables = pair_head = None
+    reads_text = False
 
     def __init__(self, script, block_size=8, vocab_ids=None, mask_id=None):
         self.script, self.most_masks = script, block_size - 1

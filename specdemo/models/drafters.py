@@ -100,7 +100,9 @@ def _parts(net: BlockDrafter | ArDrafter | DiffusionLM) -> str:
     elif pairs is not None:
         head = " with DFlash 2's candidate selector"
     window = net.config.context_window
-    head += ", which reads the text alone" if getattr(net, "reads_text", False) else ""
+    if getattr(net, "reads_text", False):
+        head += ", which reads the text alone"
+        return head + (f", at most its last {window} tokens" if window else "")
     return head + (f" reading at most the last {window} tokens" if window else "")
 
 
