@@ -28,7 +28,13 @@ from specdemo.models.own_pair import with_drafter
 from specdemo.models.pairs import get_pair
 from specdemo.models.text_drafter import TextBlockDrafter
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import init_drafter, new_drafter, opened, shape_of
+from specdemo.training.initialize import (
+    init_drafter,
+    initial_network,
+    new_drafter,
+    opened,
+    shape_of,
+)
 from specdemo.training.options import add_arguments, check_ranges
 from specdemo.training.packed import packed_blocks, read_by
 from specdemo.training.score import main as score_main
@@ -260,3 +266,21 @@ def test_what_reads_no_features_has_no_dflash_layout_and_ar_needs_no_shape(tiny_
         check_dflash(net, "x")
     with pytest.raises(UserError, match="leave --shape text out"):
         check_ranges(parsed(add_arguments, "--kind", "ar", "--shape", "text"))
+
+
+def test_a_start_that_cannot_be_is_said_so(target_folder, tiny_target, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_TARGET_DIR", str(target_folder))
+    ar = new_drafter(tiny_target, "ar", 1, 0, torch.arange(6, 100), 3)
+    save_drafter(ar, tmp_path / "run" / "drafter", "#", int8=False)
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm" / "config.json").write_text('{"model_type": "a2d-llama"}')
+    loaded, corpus = load_target(get_pair("smollm2-135m"), "fp32"), periodic_corpus(4)
+    for start, more, says in (
+        ("run", (), "is a run; give --start"),
+        ("lm", (), "choose --kind diffusion-lm"),
+        ("run/drafter", ("--draft-vocab", 20), "drafts 94 tokens, which it keeps"),
+        ("run/drafter", ("--draft-vocab", 0), "drafts 94 tokens, which it keeps"),
+    ):
+        given = ("--kind", "mdlm", "--shape", "text", "--start", tmp_path / start, *more)
+        with pytest.raises(UserError, match=says):
+            initial_network(loaded, corpus, parsed(add_arguments, *given))

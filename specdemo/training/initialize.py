@@ -16,7 +16,8 @@ from ..errors import UserError
 from ..models.ar_drafter import ArDrafter, ArDrafterConfig
 from ..models.block_drafter import BlockDrafter, BlockDrafterConfig
 from ..models.dflash_layout import FORM, has_dflash_form
-from ..models.drafters import read_drafter
+from ..models.drafters import drafter_config, read_drafter
+from ..models.kinds import is_diffusion_lm
 from ..models.layers import DrafterConfig
 from ..models.load import Loaded
 from ..models.text_drafter import block_network
@@ -209,17 +210,7 @@ def _from_folder(
     draft_vocab: torch.Tensor | None,
     shape: str,
 ) -> tuple[Any, str]:
-    if not (folder / "config.json").is_file():
-        run = folder.parent if (folder.parent / checkpoint.NAME).is_file() else folder
-        unfinished = (
-            f" Its run was stopped before its end; go on with --resume {run}."
-            if (run / checkpoint.NAME).is_file()
-            else ""
-        )
-        raise UserError(
-            f"There is no finished drafter in {folder}; give --start a drafter folder,"
-            f" target-layers or random.{unfinished}"
-        )
+    _check_folder(folder)
     net: Any = read_drafter(folder)
     what = f"the drafter in {folder.name}"
     if net.config.hidden_size != target.config.get_text_config().hidden_size:
@@ -257,14 +248,35 @@ def _from_folder(
     return net.float().requires_grad_(True), what + kept
 
 
+def _check_folder(folder: Path) -> None:
+    """Raises UserError: there is no drafter to start from in ``folder``."""
+    if not (folder / "config.json").is_file():
+        if (folder / "drafter" / "config.json").is_file():
+            raise UserError(f"{folder} is a run; give --start {folder / 'drafter'}.")
+        run = folder.parent if (folder.parent / checkpoint.NAME).is_file() else folder
+        unfinished = (
+            f" Its run was stopped before its end; go on with --resume {run}."
+            if (run / checkpoint.NAME).is_file()
+            else ""
+        )
+        raise UserError(
+            f"There is no finished drafter in {folder}; give --start a drafter folder,"
+            f" target-layers or random.{unfinished}"
+        )
+    if is_diffusion_lm(drafter_config(folder)):
+        raise UserError(
+            f"{folder} holds a stand-alone diffusion language model; choose --kind diffusion-lm, or"
+            " another --start."
+        )
+
+
 @torch.no_grad()
 def opened(target: Any, net: ArDrafter, block_size: int) -> BlockDrafter:
     """A block drafter that reads the text, with the layers of an autoregressive one."""
     if net.config.own_embedding or net.config.own_head:
         raise UserError(
-            "A language model of its own does not become a block drafter, which takes the target's"
-            " embedding; start from an autoregressive drafter that was trained here, or from"
-            " target-layers."
+            "A language model of its own does not become a block drafter; start from an"
+            " autoregressive drafter that was trained here, or from target-layers."
         )
     shared = inspect.signature(DrafterConfig).parameters.keys() - {"rope_theta", "more"}
     config = BlockDrafterConfig(
@@ -350,6 +362,12 @@ def _check_shape(net: ArDrafter | BlockDrafter, args: argparse.Namespace) -> Non
         raise UserError(
             f"The drafter in {args.start} has the shape {found}, which it keeps; leave --shape out,"
             " or start from target-layers."
+        )
+    has, asked = net.draft_vocab, args.draft_vocab
+    if has is not None and (asked == 0 or 0 < asked < len(has)):
+        raise UserError(
+            f"The drafter in {args.start} drafts {len(has)} tokens, which it keeps; leave"
+            " --draft-vocab out, or start from target-layers."
         )
 
 
