@@ -115,7 +115,9 @@ def test_the_only_pair_of_a_file_needs_no_name(tmp_path, monkeypatch):
     add_pair(parser)
     monkeypatch.setenv("SPECDEMO_MODELS", str(write(tmp_path, GOOD)))
     (only,) = load_pairs()
-    assert pair_of(parser.parse_args([])).id == get_pair(DEFAULT).id == only != DEFAULT
+    assert pair_of(parser.parse_args([])).id == get_pair().id == only != DEFAULT
+    with pytest.raises(UserError, match=f"no pair “{DEFAULT}”; name one: {only}"):
+        pair_of(parser.parse_args(["--pair", DEFAULT]))  # asked for by its name
     write(tmp_path, GOOD + GOOD.replace("\npairs:\n  a:", "  other:"))
     with pytest.raises(UserError, match=f"no pair “{DEFAULT}”; name one: {only}, other"):
         pair_of(parser.parse_args([]))

@@ -166,7 +166,7 @@ def test_an_autoregressive_drafters_layers_are_kept_when_blocks_are_opened(tiny_
     for name, weight in ar.named_parameters():
         assert torch.equal(net.get_parameter(name), weight.to(torch.bfloat16).float())
     assert net.draft_vocab.tolist() == list(range(100)) and net.layer_ids == ()
-    with pytest.raises(UserError, match="holds an autoregressive drafter"):
+    with pytest.raises(UserError, match="open its blocks with --shape text"):
         init_drafter(tiny_target, "mdlm", str(folder), 0, 8, None)
     with pytest.raises(UserError, match="another width"):
         init_drafter(make_tiny_target(hidden=32), "mdlm", str(folder), 0, 8, None, shape="text")

@@ -360,3 +360,9 @@ def test_packing_never_deletes_what_is_no_bundle(corpus, tmp_path, capsys):
     assert (home / "thesis.txt").read_text() == "years of work"
     (home / "thesis.txt").unlink()
     assert bundle.main(words) == 0 and bundle.main(words) == 0
+
+
+def test_an_option_that_one_kind_refuses_is_refused_before_any_is_trained(tmp_path):
+    with pytest.raises(UserError, match="leave --shape text out"):
+        bundle.train_all(tmp_path, tmp_path / "out", 1, ["--shape", "text"], ("block", "ar"))
+    assert not (tmp_path / "out").exists()

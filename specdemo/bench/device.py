@@ -20,7 +20,7 @@ from ..drafters import METHODS
 from ..errors import UserError
 from ..events import Done
 from ..files import check_output, write_output
-from ..models.pairs import DEFAULT
+from ..models.pairs import WHERE_NONE
 from ..prompts import load_prompts
 from ..request import Request
 
@@ -59,9 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--pair",
-        default=DEFAULT,
         metavar="ID",
-        help="target and drafter, see “specdemo models” (default: %(default)s)",
+        help=f"target and drafter, see “specdemo models” ({WHERE_NONE})",
     )
     add("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
     add(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import check_output
-from ..models.pairs import DEFAULT, get_pair
+from ..models.pairs import WHERE_NONE, get_pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pair",
-        default=DEFAULT,
-        help="gguf: the pair whose target is meant (default: %(default)s)",
+        help=f"gguf: the pair whose target is meant ({WHERE_NONE})",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..files import check_output, read_at_most
-from ..models.pairs import DEFAULT, get_pair
+from ..models.pairs import WHERE_NONE, get_pair
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " lines have a “text”, or plain text files",
     )
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument(
-        "--pair", default=DEFAULT, help="whose tokenizer is used (default: %(default)s)"
-    )
+    parser.add_argument("--pair", help=f"whose tokenizer is used ({WHERE_NONE})")
 
 
 def ngram_main(args: argparse.Namespace) -> int:

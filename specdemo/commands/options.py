@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..models.pairs import DEFAULT
+from ..models.pairs import WHERE_NONE
 from ..paths import given_path
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
     """Which target and drafter: ``--pair``, and ``--drafter`` in the place of its own."""
     parser.add_argument(
         "--pair",
-        default=DEFAULT,
         metavar="ID",
-        help="target and drafter, see “specdemo models” (default: %(default)s, or the only one that"
-        " models.yaml has)",
+        help=f"target and drafter, see “specdemo models” ({WHERE_NONE})",
     )
     parser.add_argument(
         "--target",

@@ -15,7 +15,7 @@ import torch
 from ..errors import UserError
 from ..hardware import thread_counts
 from ..huge_pages import use_huge_pages
-from ..models.pairs import DEFAULT, Pair, get_pair
+from ..models.pairs import Pair, get_pair
 from ..models.spread import where
 from .calibrate import calibrate, equal_widths
 from .check_target import check_against
@@ -39,15 +39,15 @@ _NOT_CAPTURED = "Passes through transformers' own model are not captured."
 
 
 def load_engine(
-    pair: str | Pair = DEFAULT,
+    pair: str | Pair | None = None,
     dtype: str | None = None,
     device: str | None = None,
     progress: Progress | None = None,
     remeasure: bool = False,
     drafters: Sequence[str] = ("block", "diffusion"),
 ) -> Engine:
-    """Load a pair, by its id or as it is. What measuring it found is kept in the cache folder;
-    ``SPECDEMO_PROFILES`` names another folder in which to look too.
+    """Load a pair, by its id or as it is; None: the default one. What measuring it found is kept in
+    the cache folder; ``SPECDEMO_PROFILES`` names another folder in which to look too.
 
     Args:
         remeasure: measure and check it in any case.
@@ -61,7 +61,7 @@ def load_engine(
     from ..models.load import load_target
     from ..models.needs import refuse_too_large
 
-    pair = get_pair(pair) if isinstance(pair, str) else pair
+    pair = pair if isinstance(pair, Pair) else get_pair(pair)
     refuse_too_large(pair, dtype, device)
     return make_engine(
         load_target(pair, dtype, device, progress),

@@ -43,10 +43,10 @@ def with_drafter(pair: Pair, folder: str | Path | None) -> Pair:
 
 
 def chosen_pair(
-    id: str, target: str | None, drafter: str | None, thinking: bool | None = None
+    id: str | None, target: str | None, drafter: str | None, thinking: bool | None = None
 ) -> Pair:
-    """The pair of that id, or one of ``target`` (a folder or a hub id) alone, with ``drafter`` in
-    the place of its own.
+    """The pair of that id (None: the default one), or one of ``target`` (a folder or a hub id)
+    alone, with ``drafter`` in the place of its own.
 
     Args:
         thinking: turns the target's thinking mode on or off; None: as the pair says, or else the

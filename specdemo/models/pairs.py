@@ -32,6 +32,7 @@ from .served import Served, attach_allowed, is_missing, read_entry
 Dtype = Literal["bf16", "fp32", "fp16", "int4", "8bit", "4bit"]
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DEFAULT = "smollm2-135m"
+WHERE_NONE = f"default: {DEFAULT}, or the only one of your models.yaml"  # for help texts
 PAIR_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_LIST_BYTES = 1_000_000
 _HUB_ID = re.compile(rf"{PAIR_ID.pattern}(/{PAIR_ID.pattern})?")
@@ -138,13 +139,14 @@ def _holds_itself(value: Any, above: list[int], known: set[int]) -> bool:
     return False
 
 
-def get_pair(id: str, path: str | Path | None = None) -> Pair:
-    """The pair of that id; an unknown one is refused with the nearest known. For the default one
-    of a file that has a single other pair, that pair.
+def get_pair(id: str | None = None, path: str | Path | None = None) -> Pair:
+    """The pair of that id; an unknown one is refused with the nearest known. Without an id the
+    default one, or the only one there is.
     """
     pairs = load_pairs(path)
-    if id == DEFAULT and len(pairs) == 1:
+    if id is None and len(pairs) == 1:
         return next(iter(pairs.values()))
+    id = DEFAULT if id is None else id
     if id in pairs:
         return pairs[id]
     if id == DEFAULT:

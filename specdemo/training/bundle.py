@@ -23,7 +23,8 @@ from ..errors import UserError, as_user_errors
 from ..models.kinds import DRAFTER_KINDS, DrafterKind
 from . import checkpoint
 from .data import read_corpus, write_shard
-from .train import add_arguments, train_main
+from .options import add_arguments, check_ranges
+from .train import train_main
 
 LIMIT = 64 * 2**20
 KINDS = tuple(name for name, kind in DRAFTER_KINDS.items() if kind.bundle_share)
@@ -101,6 +102,10 @@ def train_all(
     """
     plan = [kind for name, kind in DRAFTER_KINDS.items() if name in kinds]
     total = sum(kind.bundle_share for kind in plan)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for kind in plan:  # before any of them takes its minutes
+        check_ranges(parser.parse_args(["--kind", kind.name, *extra]))
     for kind in plan:
         mine, start = out / kind.name, _start(bundle, out, kind)
         if (mine / "drafter" / "training.json").exists():
@@ -123,8 +128,6 @@ def train_all(
         words += (
             ["--resume", str(mine)] if (mine / checkpoint.NAME).exists() else ["--start", start]
         )
-        parser = argparse.ArgumentParser()
-        add_arguments(parser)
         began = time.perf_counter()
         train_main(parser.parse_args(words + extra))
         print(f"{kind.name}: {time.perf_counter() - began:.0f} seconds in all", flush=True)

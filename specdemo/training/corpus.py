@@ -25,7 +25,7 @@ from ..errors import UserError, as_user_errors, shown
 from ..files import atomic_write, locked_output_dir, read_json
 from ..models.chat import chat_options, prompt_ids
 from ..models.load import Loaded, load_target
-from ..models.pairs import DEFAULT, get_pair
+from ..models.pairs import WHERE_NONE, get_pair
 from ..models.shapes import cache_values_of
 from ..models.spread import one_device
 from ..prompts import load_prompts
@@ -44,7 +44,7 @@ TEMPERATURES = (0.0, 0.0, 0.3, 0.6, 0.8, 1.0)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m specdemo corpus``."""
     parser.add_argument(
-        "--pair", default=DEFAULT, help="the target that writes (an id of models.yaml)"
+        "--pair", help=f"the target that writes, an id of models.yaml ({WHERE_NONE})"
     )
     parser.add_argument(
         "--out", required=True, help="folder for the shards; a stopped run goes on there"

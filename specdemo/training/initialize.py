@@ -221,10 +221,12 @@ def _from_folder(
     if isinstance(net, ArDrafter) and shape == "text":
         net, what = opened(target, net, block_size or BLOCK), f"{what}, its blocks seen both ways"
     if isinstance(net, ArDrafter) != (kind == "ar"):
-        raise UserError(
-            f"{folder} holds {'an autoregressive' if kind != 'ar' else 'a diffusion'} drafter;"
-            " choose another --kind or --start."
+        holds = (
+            "a diffusion drafter; choose"
+            if kind == "ar"
+            else ("an autoregressive drafter; open its blocks with --shape text, or choose")
         )
+        raise UserError(f"{folder} holds {holds} another --kind or --start.")
     if isinstance(net, BlockDrafter) and not net.is_plain:
         raise UserError(
             f"The drafter in {folder} is of a published kind that is raced here but not trained"

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UserError, shown
 from ..models.dflash_layout import FORM
 from ..models.kinds import DRAFTER_KINDS
-from ..models.pairs import DEFAULT, get_pair
+from ..models.pairs import WHERE_NONE, get_pair
 from ..models.spread import one_device
 from ..models.validate import MAX_BLOCK, MAX_RANK
 from ..request import LAST_SEED
@@ -71,8 +71,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--pair",
-        default=DEFAULT,
-        help="the target (an id of models.yaml; any Llama- or Qwen-type model)",
+        help=f"the target, an id of models.yaml, any Llama- or Qwen-type model ({WHERE_NONE})",
     )
     group.add_argument("--corpus", help="folder written by `python -m specdemo corpus` (needed)")
     group.add_argument(

@@ -27,7 +27,7 @@ from ..models.ar_drafter import ArDrafter
 from ..models.drafters import drafter_config, read_drafter
 from ..models.kinds import is_diffusion_lm
 from ..models.load import Loaded, load_target
-from ..models.pairs import DEFAULT, get_pair
+from ..models.pairs import WHERE_NONE, get_pair
 from ..models.spread import one_device
 from . import checkpoint
 from .behind import behind_passages
@@ -182,7 +182,7 @@ def command() -> argparse.ArgumentParser:
         prog="python -m specdemo.training.score", description=__doc__.splitlines()[0]
     )
     parser.add_argument("folders", type=Path, nargs="+", help="drafters and runs")
-    parser.add_argument("--pair", default=DEFAULT)
+    parser.add_argument("--pair", help=WHERE_NONE)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument(
         "--rows", type=int, default=107, help="held-out rows, evenly spread (0: none)"

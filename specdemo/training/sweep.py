@@ -24,7 +24,7 @@ from ..engine import Engine, load_engine
 from ..engine.calibrate import draft_pass_ms
 from ..errors import UserError, as_user_errors, run_command
 from ..models.drafters import read_drafter
-from ..models.pairs import DEFAULT
+from ..models.pairs import WHERE_NONE
 from ..totals import predicted_speedup
 from . import checkpoint
 from .data import read_corpus, split
@@ -46,8 +46,7 @@ def train_shape(args: argparse.Namespace, layers: int, slots: int, extra: list[s
         words = [
             "--kind",
             "block",
-            "--pair",
-            args.pair,
+            *(["--pair", args.pair] if args.pair else []),
             "--corpus",
             str(args.corpus),
             "--out",
@@ -130,7 +129,7 @@ def command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m specdemo.training.sweep", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--pair", default=DEFAULT)
+    parser.add_argument("--pair", help=WHERE_NONE)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument(
         "--out",
