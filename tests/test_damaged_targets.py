@@ -19,7 +19,7 @@ from specdemo.errors import UserError
 from specdemo.models.load import load_target
 from specdemo.models.shapes import cache_values_of, shape_of
 from specdemo.training.initialize import check_form
-from specdemo.training.initialize import shape_of as shape_of_drafter
+from specdemo.training.new_drafter import shape_of as shape_of_drafter
 
 
 @pytest.fixture

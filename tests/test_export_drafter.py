@@ -14,7 +14,7 @@ from tiny_models import make_tiny_drafter, make_tiny_target
 from specdemo.__main__ import main
 from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import read_drafter
-from specdemo.training.initialize import new_drafter
+from specdemo.training.new_drafter import new_drafter
 
 WORDS = [f"t{i}" for i in range(V)]
 

@@ -24,7 +24,7 @@ from specdemo.models.chat import prompt_ids
 from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import read_drafter
 from specdemo.models.pairs import get_pair
-from specdemo.training.initialize import new_drafter
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.packed import packed_blocks
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -21,8 +21,8 @@ from specdemo.models.drafters import read_drafter
 from specdemo.models.markov import MarkovHead, MarkovTables, unit, with_rest
 from specdemo.training.data import Corpus
 from specdemo.training.evaluate import Evaluator, Rounds, add_rounds
-from specdemo.training.initialize import new_drafter
 from specdemo.training.markov import candidates, markov_loss, with_head
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 from specdemo.training.train import add_arguments, train_main
 from specdemo.training.trainer import Trainer

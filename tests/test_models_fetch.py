@@ -80,6 +80,15 @@ def test_fetched_once(shop):
     assert sorted(p.name for p in folder.parent.iterdir()) in (["demo"], ["demo", "demo.lock"])
 
 
+def test_pairs_with_the_same_target_share_it(shop):
+    folder = target_folder(shop.pair)
+    other = dataclasses.replace(shop.pair, id="a-second-pair")
+    assert find_target(other) == target_folder(other) == folder
+    assert shop.calls == ["download", "convert"]
+    changed = dataclasses.replace(other, target=({**shop.source, "file_sha256": "1" * 64},))
+    assert find_target(changed) is None
+
+
 @pytest.mark.parametrize(
     "damage",
     [

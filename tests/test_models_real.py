@@ -2,12 +2,16 @@
 MB the first time).
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_models import features_of
 
+from specdemo.engine import race
 from specdemo.models.drafters import load_drafter
-from specdemo.models.pairs import ROOT
+from specdemo.models.pairs import ROOT, get_pair
+from specdemo.request import Request
 
 PROMPT = (
     "A farmer has 12 cows. Each cow gives 8 litres of milk a day. How many litres does he get in a"
@@ -111,3 +115,13 @@ def test_shipped_files_are_small():
     assert files and all(f.stat().st_size < 10_000_000 for f in files)
     for folder in {f.parent for f in files}:
         assert (folder / "README.md").is_file() and (folder / "config.json").is_file()
+
+
+@pytest.mark.parametrize("method", ["specdiff", "ar-draft"])
+def test_the_drafters_that_read_the_text_alone_draft(engine_bf16, method):
+    pair = get_pair("smollm2-135m-alone")
+    loaded = replace(engine_bf16.loaded, pair=pair, networks={})
+    engine = replace(engine_bf16, loaded=loaded, pace=None)
+    start, *_, done = race(engine, Request(PROMPT, method, max_new_tokens=32))
+    assert done.result["identical"] and not start.borrowed
+    assert done.result["spec"]["tokens_per_round"] > 1.3

@@ -24,8 +24,8 @@ from specdemo.models.pairs import get_pair
 from specdemo.request import Request, Sampling
 from specdemo.training import corpus, estimate, train
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import new_drafter
 from specdemo.training.markov import with_head
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 from specdemo.training.trainer import Trainer
 

@@ -28,13 +28,8 @@ from specdemo.models.own_pair import with_drafter
 from specdemo.models.pairs import get_pair
 from specdemo.models.text_drafter import TextBlockDrafter
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import (
-    init_drafter,
-    initial_network,
-    new_drafter,
-    opened,
-    shape_of,
-)
+from specdemo.training.initialize import init_drafter, initial_network, opened
+from specdemo.training.new_drafter import new_drafter, shape_of
 from specdemo.training.options import add_arguments, check_ranges
 from specdemo.training.packed import packed_blocks, read_by
 from specdemo.training.score import main as score_main

@@ -14,7 +14,8 @@ from specdemo.models.dflash_layout import has_dflash_form
 from specdemo.models.drafter_files import save_drafter
 from specdemo.models.drafters import read_drafter
 from specdemo.training.data import write_shard
-from specdemo.training.initialize import new_drafter, norms_of
+from specdemo.training.initialize import norms_of
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.options import add_arguments
 from specdemo.training.train import train_main
 

@@ -11,14 +11,9 @@ from tiny_training import periodic_corpus
 from specdemo.errors import UserError
 from specdemo.models.drafter_files import save_drafter
 from specdemo.training.data import draft_vocabulary
-from specdemo.training.initialize import (
-    copy_target_layers,
-    init_drafter,
-    initial_network,
-    new_drafter,
-    spread,
-)
+from specdemo.training.initialize import copy_target_layers, init_drafter, initial_network
 from specdemo.training.mask_token import choose_mask_token
+from specdemo.training.new_drafter import new_drafter, spread
 from specdemo.training.settings import Settings
 from specdemo.training.trainer import Trainer
 

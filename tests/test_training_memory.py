@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdemo.training.estimate import memory_bytes
 from specdemo.training.evaluate import Evaluator, Passages
-from specdemo.training.initialize import new_drafter
 from specdemo.training.markov import with_head
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

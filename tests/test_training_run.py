@@ -16,9 +16,7 @@ from tiny_training import periodic_corpus, trainer_for
 from specdemo.errors import UserError
 from specdemo.training import checkpoint
 from specdemo.training.evaluate import Evaluator, Passages, Rounds, add_rounds
-from specdemo.training.initialize import (
-    new_drafter,
-)
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

