@@ -17,7 +17,7 @@ from specdemo.engine.graphs.state import packed_draft
 from specdemo.engine.lane import Lane
 from specdemo.request import Request, Sampling
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

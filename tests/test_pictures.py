@@ -26,6 +26,8 @@ from specdemo.pictures.text_lines import LaneLines
 from specdemo.traces import load_trace
 from specdemo.ui.picture_maker import PictureMaker
 
+pytestmark = pytest.mark.slow
+
 TRACES = Path(__file__).parent.parent / "assets" / "traces"
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -29,7 +29,7 @@ from specdemo.training.new_drafter import new_drafter
 from specdemo.training.settings import Settings
 from specdemo.training.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

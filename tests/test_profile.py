@@ -12,6 +12,8 @@ from specdemo.engine import load
 from specdemo.engine.load import make_engine
 from specdemo.engine.profile import Profile
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

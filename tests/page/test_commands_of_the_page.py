@@ -18,6 +18,8 @@ from tools import serving
 
 from specdemo.ui.examples import EXAMPLES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

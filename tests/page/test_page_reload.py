@@ -15,6 +15,8 @@ from specdemo.ui.messages import Ended, Run, Status
 from specdemo.ui.race_queue import RaceQueue
 from specdemo.ui.streaming import Runs
 
+pytestmark = pytest.mark.slow
+
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 
