@@ -209,9 +209,9 @@ class RaceTab:
             "show_progress": "hidden",  # the view says itself what a race waits for
         }
         run = gr.on([self.run.click, self.prompt.submit], on_run, self.form, self.view, **AT_ONCE)
-        run.then(**when_its_turn_comes)
         step = self.step.click(on_step, self.form, self.view, **AT_ONCE)
-        step.then(**when_its_turn_comes)
+        for begun in (run, step):  # which may have fetched or loaded another pair
+            begun.then(**when_its_turn_comes).then(**self._loading())
         self.stop.click(self.server.stop, None, self.view, **AT_ONCE)
         if self.measure.visible:
             self.measure.click(self.server.measure_again, self.pair, self.status, **QUIET)
@@ -232,9 +232,6 @@ class RaceTab:
                 *self.controls.show(name),
             ]
 
-        def on_pair(request: gr.Request, pair: str, method: str, dtype: str) -> Iterator[str]:
-            yield from self.server.loading(pair, method, session_of(request), dtype)
-
         def on_example(name: str) -> Any:
             return EXAMPLES.get(name, gr.skip())
 
@@ -247,17 +244,24 @@ class RaceTab:
         self.method.input(on_method, [self.method, self.pair], outputs, **QUIET, queue=False)
         chosen = [self.pair, self.method]
         self.pair.input(self._explained, chosen, self.explain, **QUIET, queue=False)
-        gr.on(
-            [self.pair.input, self.method.input, self.pair_parts.dtype.input],
-            on_pair,
-            [self.pair, self.method, self.pair_parts.dtype],
-            self.status,
-            concurrency_limit=None,
-            trigger_mode="multiple",
-            **QUIET,
-        )
+        gr.on([self.pair.input, self.method.input, self.pair_parts.dtype.input], **self._loading())
 
         self.pair_parts.on_choices(self.pair, QUIET)
+
+    def _loading(self) -> dict[str, Any]:
+        """What says of the chosen pair whether it is in memory."""
+
+        def say(request: gr.Request, pair: str, method: str, dtype: str) -> Iterator[str]:
+            yield from self.server.loading(pair, method, session_of(request), dtype)
+
+        return {
+            "fn": say,
+            "inputs": [self.pair, self.method, self.pair_parts.dtype],
+            "outputs": self.status,
+            "concurrency_limit": None,
+            "trigger_mode": "multiple",
+            **QUIET,
+        }
 
     def _on_load(self, demo: gr.Blocks) -> None:
         def on_load(request: gr.Request) -> list[Any]:

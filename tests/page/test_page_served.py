@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from fake_backend import METHODS
+from fake_backend import METHODS, FakeBackend
 from fake_race import fake_events
 from tools import fill, press, state, until, view_of
 
@@ -51,6 +51,16 @@ def test_recording_plays_then_run_stop_step(served, open_page, backend):
     expect(view.locator(".sd-where")).to_contain_text("round 1 of")
     press(page, "Step")
     expect(view.locator(".sd-where")).to_contain_text("round 2 of")
+
+
+def test_what_a_run_has_loaded_is_not_said_to_wait_for_a_run(serve, open_page, assets):
+    url, _ = serve(FakeBackend(), assets)
+    expect(open_page(url).locator("#status")).to_contain_text("Model loaded")
+    page = open_page(f"{url}?pair=slow")
+    expect(page.locator("#status")).to_contain_text("Another pair is in memory")
+    fill(page, "prompt", "A new question")
+    press(page, "Run")
+    expect(page.locator("#status")).to_contain_text("Model loaded")
 
 
 def test_step_begins_a_run_of_its_own(served, open_page):
