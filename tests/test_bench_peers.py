@@ -20,7 +20,7 @@ from specdemo.bench.cli import print_report
 from specdemo.bench.html import fragment
 from specdemo.bench.measure import measure
 from specdemo.bench.peer_table import advice
-from specdemo.bench.peers import PEER_TITLES, hf, llamacpp, own, parse_peers
+from specdemo.bench.peers import PEER_TITLES, gguf_files, hf, llamacpp, own, parse_peers
 from specdemo.bench.peers.base import PeerAnswer, PeerFacts, PeerSetup
 from specdemo.bench.peers.group import Peers, open_peers
 from specdemo.bench.peers.process import Child
@@ -28,6 +28,7 @@ from specdemo.bench.remarks import remarks
 from specdemo.bench.report import load_report, make_report, save_report
 from specdemo.bench.runs_file import RUNS
 from specdemo.errors import UserError
+from specdemo.models.pairs import get_pair
 
 END = 2
 SILENT = dict(progress=lambda message, fraction: None)
@@ -289,3 +290,12 @@ def test_llama_cpp_reads_the_engines_own_bits_and_writes_its_text(loaded_bf16, m
         peer.close()
     assert found.ids == generated.ids and len(found.ids) == 8
     assert found.tokens == 7 and found.seconds > 0 and peer.facts.dtype == "bfloat16"
+
+
+def test_of_a_target_that_is_not_here_no_file_is_fetched(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.delenv("SPECDEMO_TARGET_DIR", raising=False)
+    monkeypatch.setattr(gguf_files, "unpack_gguf", lambda *_: pytest.fail("fetched"))
+    monkeypatch.setattr(gguf_files, "find_target", lambda pair: None)
+    with pytest.raises(UserError, match="was not made from a GGUF"):
+        gguf_files.original(get_pair(), lambda *_: None)

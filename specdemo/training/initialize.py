@@ -28,7 +28,7 @@ from .diffusion_start import initial_diffusion, mask_of, resumed_diffusion
 from .markov import with_head
 from .mask_token import choose_mask_token
 from .new_drafter import new_drafter, spread
-from .options import DRAFT_VOCAB, STARTS
+from .options import DRAFT_VOCAB, STARTS, shape_name
 
 LAYERS, BLOCK = 4, 16  # shape of a new drafter where nothing else is asked for
 
@@ -149,12 +149,10 @@ def _from_folder(
     if isinstance(net, ArDrafter) and shape == "text":
         net, what = opened(target, net, block_size or BLOCK), f"{what}, its blocks seen both ways"
     if isinstance(net, ArDrafter) != (kind == "ar"):
-        holds = (
-            "a diffusion drafter; choose"
-            if kind == "ar"
-            else ("an autoregressive drafter; open its blocks with --shape text, or choose")
-        )
-        raise UserError(f"{folder} holds {holds} another --kind or --start.")
+        holds = "an autoregressive drafter; open its blocks with --shape text, or"
+        if kind == "ar":
+            holds = "a diffusion drafter;"
+        raise UserError(f"{folder} holds {holds} choose another --kind or --start.")
     if isinstance(net, BlockDrafter) and not net.is_plain:
         raise UserError(
             f"The drafter in {folder} is of a published kind that is raced here but not trained"
@@ -217,8 +215,8 @@ def opened(target: Any, net: ArDrafter, block_size: int) -> BlockDrafter:
         mask_embedding="learned",
     )
     out: Any = block_network(config)(config, net.draft_vocab).float()
-    out.load_state_dict(net.state_dict(), strict=False)
-    out.mask_embedding.copy_(target.get_input_embeddings().weight.float().mean(0))
+    mask = target.get_input_embeddings().weight.float().mean(0)
+    out.load_state_dict(net.state_dict() | {"mask_embedding": mask})
     return out
 
 
@@ -286,8 +284,7 @@ def initial_network(
 
 def _check_shape(net: ArDrafter | BlockDrafter, args: argparse.Namespace) -> None:
     """Raises UserError: the drafter that is started from has another shape than is asked for."""
-    found = "dflash" if has_dflash_form(net.config) else "own"
-    found = "text" if getattr(net, "reads_text", False) else found
+    found = shape_name(net.config.to_dict())
     if args.shape not in (None, found):
         raise UserError(
             f"The drafter in {args.start} has the shape {found}, which it keeps; leave --shape out,"

